@@ -1,0 +1,1 @@
+//! One test binary for the whole program.
