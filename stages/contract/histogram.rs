@@ -77,10 +77,8 @@ impl NsHistogram {
         let negatives = self.negative_count();
         let value = match &self.negative {
             // The smallest value is the largest magnitude.
-            Some(negative) if rank <= negatives => {
-                -(negative.value_at_quantile((negatives - rank + 1) as f64 / negatives as f64) as i64)
-            }
-            _ => self.positive.value_at_quantile((rank - negatives) as f64 / self.positive.len() as f64) as i64,
+            Some(negative) if rank <= negatives => -(value_at_rank(negative, negatives - rank + 1) as i64),
+            _ => value_at_rank(&self.positive, rank - negatives) as i64,
         };
         Some(value.clamp(self.min_ns, self.max_ns))
     }
@@ -127,6 +125,11 @@ impl NsHistogram {
     pub fn buckets(&self) -> Vec<(u64, u64)> {
         self.positive.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
     }
+}
+
+/// Half a rank is taken off, so that rounding of the quotient cannot move to the next sample.
+fn value_at_rank(histogram: &Histogram<u64>, rank: u64) -> u64 {
+    histogram.value_at_quantile((rank as f64 - 0.5) / histogram.len() as f64)
 }
 
 fn encode(histogram: &Histogram<u64>) -> String {
