@@ -17,7 +17,7 @@ use crate::cpu::CpuFractions;
 use crate::device::{Backing, backing_of};
 use crate::diskstats::Counters;
 use crate::error::DiskError;
-use crate::facts::{DriveFacts, drive_facts, file_system_facts};
+use crate::facts::{DriveFacts, FileSystemFacts, drive_facts, file_system_facts};
 use crate::health::DriveHealth;
 use crate::host::{HostFacts, host_facts};
 use crate::memory::Memory;
@@ -264,11 +264,22 @@ fn storage_facts(root: &ProcRoot, path: &Path, backing: &Backing) -> record::Sto
         no_device_reason: reason,
         ram: backing.on_ram.is_some(),
         file_system: Some(backing.fs_type.clone()),
-        mount_options: file_system.as_ref().map(|facts| facts.mount_options.clone()),
+        mount_options: file_system.as_ref().map(all_options),
         size_bytes: file_system.as_ref().map(|facts| facts.size_bytes),
         free_bytes: file_system.as_ref().map(|facts| facts.available_bytes),
         device_facts: device_facts(root, backing),
     }
+}
+
+/// Options of the mount, then those of the file system that are not among them: barriers and journal modes are there.
+fn all_options(facts: &FileSystemFacts) -> String {
+    let mut options: Vec<&str> = facts.mount_options.split(',').collect();
+    for option in facts.super_options.split(',') {
+        if !option.is_empty() && !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    options.join(",")
 }
 
 /// Facts of the device and of the disks below it; `disk.` is in front of the latter when the two differ.
@@ -419,7 +430,7 @@ mod tests {
     fn machine() -> Fixture {
         let fixture = Fixture::new();
         fixture.device("sda", "8:0").device("sda/sda1", "8:1");
-        fixture.file("proc/self/mountinfo", "27 1 8:1 / / rw,noatime - ext4 /dev/sda1 rw\n");
+        fixture.file("proc/self/mountinfo", "27 1 8:1 / / rw,noatime - ext4 /dev/sda1 rw,data=writeback\n");
         fixture.file("sys/devices/bus/block/sda/queue/scheduler", "[none] mq-deadline\n");
         disk(&fixture, 100, 1000);
         fixture
@@ -472,7 +483,10 @@ mod tests {
         let probe = DiskProbe::new(fixture.root.clone());
         let facts = probe.storage_facts(Path::new("/"));
         assert_eq!((facts.device.as_deref(), facts.ram), (Some("sda"), false));
-        assert_eq!((facts.file_system.as_deref(), facts.mount_options.as_deref()), (Some("ext4"), Some("rw,noatime")));
+        assert_eq!(
+            (facts.file_system.as_deref(), facts.mount_options.as_deref()),
+            (Some("ext4"), Some("rw,noatime,data=writeback"))
+        );
         assert_eq!(facts.device_facts["scheduler"], "none");
         assert_eq!(facts.device_facts["partition"], "sda1");
         fixture.file("proc/self/mountinfo", "27 1 0:30 / / rw - tmpfs tmpfs rw\n");
