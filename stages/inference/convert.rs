@@ -55,6 +55,11 @@ pub fn generate_resnet50(out: &Path, seed: u64) -> Result<Written> {
     write_model(&resnet50::graph(&resnet50::Shape::full(), seed), out)
 }
 
+/// Generate a ResNet50 of a sixteenth of the width behind the names and shapes of a published file.
+pub fn generate_tiny_resnet50(out: &Path, variant: resnet50::Variant, seed: u64) -> Result<Written> {
+    write_model(&resnet50::graph(&resnet50::Shape::tiny(variant), seed), out)
+}
+
 /// Read a file whose hash is known; parsing starts only after the hash matched.
 fn read_pinned(path: &Path, expected: &str) -> Result<Vec<u8>> {
     let bytes = fs::read(path).map_err(|source| file_error("read", path, source))?;
@@ -65,8 +70,9 @@ fn read_pinned(path: &Path, expected: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Write beside the target and rename, so that an interrupted conversion leaves no half-written model behind.
-pub(crate) fn write_model(graph: &Graph, out: &Path) -> Result<Written> {
+/// Write a graph to a file: beside it first, then renamed, so that an interrupted conversion leaves no half-written
+/// model behind.
+pub fn write_model(graph: &Graph, out: &Path) -> Result<Written> {
     let mut partial = out.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
     let partial = PathBuf::from(partial);
@@ -139,11 +145,10 @@ mod tests {
         let out = folder.path().join("taken");
         fs::create_dir(&out).unwrap();
         fs::write(out.join("x"), b"").unwrap();
-        assert!(matches!(generate_tiny(&out), Err(InferenceError::File { doing: "write", .. })));
+        assert!(matches!(
+            generate_tiny_resnet50(&out, resnet50::Variant::Plain, 1),
+            Err(InferenceError::File { doing: "write", .. })
+        ));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    fn generate_tiny(out: &Path) -> Result<Written> {
-        write_model(&resnet50::graph(&resnet50::Shape::tiny(resnet50::Variant::Plain), 1), out)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{env, error::Error, path::Path};
 
-use inference::{Storage, convert_lite0, convert_lite0_stored, convert_squeezenet, generate_resnet50};
+use inference::{convert_lite0, convert_lite0_stored, convert_squeezenet, generate_resnet50, onnx::Storage};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
