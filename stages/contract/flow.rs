@@ -172,6 +172,25 @@ pub enum Spread {
     Copy,
 }
 
+impl Spread {
+    /// Which of `topics` a stream's frames go to; `copy` goes to all, so the first stands for them.
+    pub fn topic_of(self, stream: u32, topics: usize) -> usize {
+        match self {
+            Spread::Streams => stream as usize % topics.max(1),
+            Spread::Copy => 0,
+        }
+    }
+
+    /// The partition of a stream: explicit, because hashing keys skews and leaves partitions empty.
+    pub fn partition_of(self, stream: u32, topics: usize, partitions: i32) -> i32 {
+        let turn = match self {
+            Spread::Streams => stream as usize / topics.max(1),
+            Spread::Copy => stream as usize,
+        };
+        (turn % partitions.max(1) as usize) as i32
+    }
+}
+
 /// What to do with a frame when there is no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

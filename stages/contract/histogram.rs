@@ -67,6 +67,18 @@ impl NsHistogram {
         self.sum_ns += other.sum_ns;
     }
 
+    /// The samples recorded since `earlier`, a former state of this histogram; minimum and maximum are then those of the
+    /// whole. Used for rolling percentiles.
+    pub fn since(&self, earlier: &NsHistogram) -> NsHistogram {
+        let mut newer = self.clone();
+        // A subtraction fails only when `earlier` is not a former state; then everything is new.
+        if newer.positive.subtract(&earlier.positive).is_err() {
+            return self.clone();
+        }
+        newer.sum_ns -= earlier.sum_ns;
+        newer
+    }
+
     /// The value at a quantile, negative ones included; `None` without samples.
     pub fn quantile(&self, quantile: f64) -> Option<i64> {
         let count = self.count();

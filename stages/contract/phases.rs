@@ -52,12 +52,13 @@ struct Bounds {
 }
 
 impl Phases {
-    /// Notes the start of a phase; only `Main` and `Drain` bound anything. A second announcement is ignored.
+    /// Notes the start of a phase; only `Main` and `Drain` bound anything. A second announcement is ignored, but for an
+    /// earlier end: a run that is cut short.
     pub fn announce(&self, phase: Phase, at_ns: i64) {
         let mut bounds = self.0.write().unwrap_or_else(PoisonError::into_inner);
         match phase {
             Phase::Main => bounds.main_ns = bounds.main_ns.or(Some(at_ns)),
-            Phase::Drain => bounds.drain_ns = bounds.drain_ns.or(Some(at_ns)),
+            Phase::Drain => bounds.drain_ns = Some(bounds.drain_ns.map_or(at_ns, |known| known.min(at_ns))),
             _ => {}
         }
     }
@@ -96,5 +97,9 @@ mod tests {
         phases.announce(Phase::Main, 0);
         let windows = [9, 10, 19, 20].map(|due| phases.window(due));
         assert_eq!(windows, [Window::Outside, Window::Main, Window::Main, Window::Outside]);
+        phases.announce(Phase::Drain, 30);
+        assert_eq!(phases.drain_ns(), Some(20));
+        phases.announce(Phase::Drain, 15);
+        assert_eq!((phases.drain_ns(), phases.window(15)), (Some(15), Window::Outside));
     }
 }

@@ -264,6 +264,7 @@ impl Recorder {
         }
         self.add(Counter::Offered, 1);
         self.add(Counter::OfferedBytes, frame.bytes);
+        self.step(Step::SelfLag, frame.due_ns, self_lag_ns);
         if self.in_main(frame.due_ns) {
             self.add(Counter::OfferedMain, 1);
             if self_lag_ns > self.0.deadline_ns / 4 {

@@ -139,7 +139,6 @@ pub struct Audit {
     pub offered_main: u64,
     pub late: u64,
     pub dropped_main: u64,
-    pub lost_main: u64,
     pub drops: Vec<DropCount>,
     pub topics: Vec<TopicAudit>,
     /// Topics that no stage read back: acknowledgements only.
