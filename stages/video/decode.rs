@@ -228,6 +228,12 @@ impl Decoder {
         if start == ffmpeg::ffi::AV_NOPTS_VALUE { 0 } else { start }
     }
 
+    /// Time stamp of the first frame by the container; 0 where it does not say.
+    pub fn start_ticks(&self) -> i64 {
+        let start = self.demuxer.input.stream(self.demuxer.stream_index).map_or(0, |stream| stream.start_time());
+        if start == ffmpeg::ffi::AV_NOPTS_VALUE { 0 } else { start }
+    }
+
     fn reopen(&mut self) -> Result<(), VideoError> {
         self.demuxer = Demuxer::open(&self.location, &self.options)?;
         self.decoder = start_decoder(&self.demuxer, self.options.threads, &self.place)?;

@@ -21,6 +21,9 @@ pub struct MediaTime {
     pub ns: i64,
     /// The same in the source's time base.
     pub ticks: i64,
+    /// Until the frame after it, as far as known now.
+    pub duration_ns: i64,
+    pub duration_ticks: i64,
 }
 
 /// Turns time stamps into media time. The first frame is at 0; a loop follows the one before at last PTS + last duration.
@@ -71,17 +74,14 @@ impl MediaClock {
         };
         self.last_ticks = Some(ticks);
         self.last_duration_ticks = if self.is_plausible(duration_ticks) { duration_ticks } else { self.usual_ticks };
-        MediaTime { ns: self.to_ns(ticks), ticks }
+        let ns = self.to_ns(ticks);
+        let duration_ticks = self.last_duration_ticks;
+        MediaTime { ns, ticks, duration_ns: self.to_ns(ticks.saturating_add(duration_ticks)) - ns, duration_ticks }
     }
 
     /// The source starts again: its next frame follows the last one.
     pub fn next_loop(&mut self) {
         self.shift_ticks = None;
-    }
-
-    /// Media time at which a following frame would be.
-    pub fn end_ns(&self) -> i64 {
-        self.to_ns(self.last_ticks.map_or(0, |last| last.saturating_add(self.last_duration_ticks)))
     }
 
     fn checked(&mut self, pts: i64, shift: i64, follows: i64) -> i64 {
@@ -124,7 +124,6 @@ mod tests {
         }
         assert_eq!(times, [0, 40, 90, 123, 163, 213]);
         assert_eq!(clock.repairs(), ClockRepairs::default());
-        assert_eq!(clock.end_ns(), 246_000_000);
     }
 
     #[test]
