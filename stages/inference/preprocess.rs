@@ -36,7 +36,7 @@ impl Target {
     }
 
     /// Floats of one image.
-    pub fn len(&self) -> usize {
+    pub fn floats(&self) -> usize {
         self.crop.pixels() as usize * 3
     }
 }
@@ -63,7 +63,7 @@ impl Preprocessor {
         })
     }
 
-    /// Fill `out` (of [`Target::len`] floats) from a payload.
+    /// Fill `out` (of [`Target::floats`] values) from a payload.
     pub fn fill(&mut self, encoding: Encoding, geometry: Geometry, payload: &[u8], out: &mut [f32]) -> Result<()> {
         self.try_fill(encoding, geometry, payload, out)
             .map_err(|error| payload_error(encoding, geometry, payload.len(), error))
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn fill(target: Target, encoding: Encoding, geometry: Geometry, payload: &[u8]) -> Vec<f32> {
-        let mut out = vec![0.0; target.len()];
+        let mut out = vec![0.0; target.floats()];
         Preprocessor::new(target).unwrap().fill(encoding, geometry, payload, &mut out).unwrap();
         out
     }

@@ -159,7 +159,7 @@ fn preprocess(shared: &Shared<'_>, work: Receiver<Work>) -> Result<(), StageErro
             continue;
         }
         work.input = shared.spare.1.try_recv().unwrap_or_default();
-        work.input.resize(shared.plan.target.len(), 0.0);
+        work.input.resize(shared.plan.target.floats(), 0.0);
         let payload = std::mem::take(&mut work.payload);
         match preprocessor.fill(work.frame.encoding, work.frame.geometry, &payload, &mut work.input) {
             Ok(()) => {

@@ -43,7 +43,7 @@ pub fn jpeg(image: &str) -> Vec<u8> {
 }
 
 pub fn input(target: Target, image: &str) -> Vec<f32> {
-    let mut out = vec![0.0; target.len()];
+    let mut out = vec![0.0; target.floats()];
     let geometry = Geometry::default();
     Preprocessor::new(target).unwrap().fill(Encoding::Jpeg, geometry, &jpeg(image), &mut out).unwrap();
     out

@@ -210,7 +210,7 @@ mod tests {
             out.extend_from_slice(&[b'K', shape[0], b'K', shape[1], 0x86, b'K', strides[0], b'K', strides[1], 0x86]);
             out.extend_from_slice(b"\x89ccollections\nOrderedDict\n)RtR");
         }
-        out.extend_from_slice(b"u}X\x09\0\0\0_metadataNsb.\x80\x02](X\x02\0\0\011X\x02\0\0\022e.");
+        out.extend_from_slice(b"u}X\x09\0\0\0_metadataNsb.\x80\x02](X\x02\0\0\x0011X\x02\0\0\x0022e.");
         out.extend_from_slice(&declared.to_le_bytes());
         out.extend(elements.iter().flat_map(|v| v.to_le_bytes()));
         out.extend_from_slice(&1i64.to_le_bytes());
