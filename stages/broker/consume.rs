@@ -1,0 +1,362 @@
+//! Consumes frames: `Input` over rdkafka's base consumer in a group of its own. A record is noted in the ledger before it is
+//! handed over, and its offset is committed only when it and every record before it in the partition are complete.
+//!
+//! Not handed to the stage, and complete at once: records of another run or not ours (`foreign`), the same offset again
+//! (`redelivered`), the same frame at another offset (`duplicate`), and frames whose payload does not have its CRC
+//! (`corrupt`): those count as delivered and, because no stage will work on them, as done.
+//!
+//! Instances share the partitions; one that gets none is ready too. Until the stage first asks for a frame the assigned
+//! partitions are paused.
+
+mod join;
+mod member;
+mod partitions;
+mod prefix;
+mod settings;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use contract::audit::Sight;
+use contract::clock::mono_ns;
+use contract::flow::{Complete, InputSpec};
+use contract::recorder::{FrameRef, Gauge};
+use contract::stage::DrainTarget;
+use contract::{Cx, Delivery, Frame, Input, Next, Receipt, StageError, wire};
+use rdkafka::Message;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Headers};
+use rdkafka::{Offset, TopicPartitionList};
+
+use self::join::Joining;
+use self::member::{Books, Completer, Member};
+use self::settings::ConsumeSettings;
+use crate::{client, topic};
+
+/// How long the broker may take to answer before t0.
+const CONNECT: Duration = Duration::from_secs(15);
+/// How long joining the group may take: a broker may hold a new group open for some seconds, and then rebalances for each
+/// further instance.
+const JOIN: Duration = Duration::from_secs(60);
+/// How often positions, gauges and the drain target are looked at.
+const TICK_NS: i64 = 50_000_000;
+/// How often the group and the broker are asked for what no record tells.
+const SETTLE_NS: i64 = 200_000_000;
+/// How long one such question may take.
+const ASK: Duration = Duration::from_secs(2);
+/// How long the last commit may take.
+const LAST_COMMIT_NS: i64 = 5_000_000_000;
+const POLL: Duration = Duration::from_millis(20);
+
+/// An `Input` over a Kafka consumer group.
+pub struct Consumer {
+    cx: Cx,
+    books: Arc<Books>,
+    consumer: Arc<BaseConsumer<Member>>,
+    joining: Option<Joining>,
+    commit_interval_ns: i64,
+    next_tick_ns: i64,
+    next_commit_ns: i64,
+    next_settle_ns: i64,
+    /// Due time of the newest frame handed over, and its age then.
+    newest: Option<(i64, i64)>,
+    drain: Option<DrainTarget>,
+    closed: bool,
+}
+
+impl Consumer {
+    /// Joins the group; returns once partitions are assigned.
+    pub fn open(cx: &Cx, spec: &InputSpec) -> Result<Self, StageError> {
+        let settings = ConsumeSettings::new(cx, spec)?;
+        cx.recorder.fact("consume", settings.fact());
+        let books = Arc::new(Books::new(cx, spec.topic.clone()));
+        let consumer: BaseConsumer<Member> = client::client_config(&settings.client)
+            .create_with_context(Member::new(books.clone()))
+            .map_err(|error| client::creation_error(&spec.bootstrap_servers, &error))?;
+        topic::expect(consumer.client(), &spec.bootstrap_servers, std::slice::from_ref(&spec.topic), CONNECT)?;
+        consumer
+            .subscribe(&[&spec.topic.name])
+            .map_err(|error| StageError::broker(format!("topic {}", spec.topic.name), error.to_string()))?;
+        let consumer = Arc::new(consumer);
+        let joining = Joining::start(consumer.clone())?;
+        wait_joined(cx, spec, &books)?;
+        let now_ns = mono_ns();
+        let commit_interval_ns = settings.commit_interval.as_nanos() as i64;
+        Ok(Consumer {
+            cx: cx.clone(),
+            books,
+            consumer,
+            joining: Some(joining),
+            commit_interval_ns,
+            next_tick_ns: now_ns,
+            next_commit_ns: now_ns + commit_interval_ns,
+            next_settle_ns: now_ns,
+            newest: None,
+            drain: None,
+            closed: false,
+        })
+    }
+
+    /// Ends the waiting before the first frame.
+    fn begin(&mut self) {
+        let Some(joining) = self.joining.take() else { return };
+        self.books.started.store(true, Ordering::Release);
+        drop(joining);
+        // The thread has ended: no assignment can come between the flag and this.
+        let resumed = self.consumer.assignment().and_then(|list| self.consumer.resume(&list));
+        if let Err(error) = resumed {
+            tracing::error!(%error, "assigned partitions cannot be resumed");
+        }
+    }
+
+    /// What is to be done now and then; false when there is nothing more to read.
+    fn tick(&mut self, now_ns: i64, idle: bool) -> bool {
+        self.next_tick_ns = now_ns + TICK_NS;
+        self.books.record_positions();
+        self.set_lag_seconds();
+        if now_ns >= self.next_commit_ns {
+            self.next_commit_ns = now_ns + self.commit_interval_ns;
+            self.commit();
+        }
+        self.drain = self.cx.drain_target();
+        !self.is_drained(now_ns, idle)
+    }
+
+    fn set_lag_seconds(&self) {
+        let Some((due_ns, age_ns)) = self.newest else { return };
+        // While records wait, the newest frame ages; with nothing behind it, its age is what it was when it was handed over.
+        let behind = self.books.partitions().lag().is_some_and(|lag| lag > 0);
+        let lag_ns = if behind { self.cx.clock.now_ns() - due_ns } else { age_ns };
+        self.cx.recorder.set(Gauge::LagSeconds, lag_ns as f64 / 1e9);
+    }
+
+    fn is_drained(&mut self, now_ns: i64, idle: bool) -> bool {
+        let Some(target) = &self.drain else { return false };
+        if self.cx.clock.now_ns() >= target.deadline_ns {
+            return true;
+        }
+        let Some(ends) = target.to.get(&self.books.topic.name) else { return false };
+        let (joined, short) = {
+            let partitions = self.books.partitions();
+            (partitions.is_joined(), partitions.short_of(ends))
+        };
+        if !joined {
+            return false;
+        }
+        if short.is_empty() {
+            return true;
+        }
+        if idle && now_ns >= self.next_settle_ns {
+            self.next_settle_ns = now_ns + SETTLE_NS;
+            self.settle(&short);
+        }
+        false
+    }
+
+    /// Asks for the position of partitions that no record comes from: committed by a member before, or deleted by retention.
+    fn settle(&self, numbers: &[i32]) {
+        let name = &self.books.topic.name;
+        let mut list = TopicPartitionList::new();
+        for number in numbers {
+            list.add_partition(name, *number);
+        }
+        match self.consumer.committed_offsets(list, ASK) {
+            Ok(list) => {
+                let mut partitions = self.books.partitions();
+                for element in list.elements() {
+                    if let Offset::Offset(offset) = element.offset() {
+                        partitions.at_least(element.partition(), offset);
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, topic = %name, "committed offsets cannot be read; asked again"),
+        }
+        for number in numbers {
+            match self.consumer.fetch_watermarks(name, *number, ASK) {
+                Ok((low, _)) => self.books.partitions().at_least(*number, low),
+                Err(error) => {
+                    tracing::warn!(%error, topic = %name, partition = number, "offsets cannot be read; asked again");
+                }
+            }
+        }
+    }
+
+    /// Commits what is complete without waiting for the answer.
+    fn commit(&self) -> bool {
+        let offsets = self.books.partitions().to_commit();
+        if offsets.is_empty() {
+            return false;
+        }
+        let list = self.books.list(&offsets);
+        *self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        if let Err(error) = self.consumer.commit(&list, CommitMode::Async) {
+            *self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+            self.books.commit_outcome(&Err(error), &list);
+        }
+        true
+    }
+
+    /// Notes a record; the delivery, if a stage is to have it.
+    fn take(&mut self, message: &BorrowedMessage<'_>) -> Option<Box<Delivery>> {
+        let receipt =
+            Receipt { topic: self.books.topic.index, partition: message.partition(), offset: message.offset() };
+        let is_new = self.books.partitions().read(receipt.partition, receipt.offset);
+        let delivery = self.judge(message, receipt);
+        if delivery.is_none() && is_new {
+            self.books.partitions().complete(receipt.partition, receipt.offset);
+        }
+        delivery
+    }
+
+    fn judge(&mut self, message: &BorrowedMessage<'_>, receipt: Receipt) -> Option<Box<Delivery>> {
+        let recorder = &self.cx.recorder;
+        let payload = Bytes::copy_from_slice(message.payload().unwrap_or_default());
+        let decoded = match wire::decode(header_of(message), payload) {
+            Ok(decoded) if decoded.frame.run_id == self.cx.run_id => decoded,
+            Ok(_) => {
+                recorder.foreign(receipt.topic, receipt.partition, receipt.offset);
+                return None;
+            }
+            Err(error) => {
+                tracing::debug!(partition = receipt.partition, offset = receipt.offset, %error, "not a frame");
+                recorder.foreign(receipt.topic, receipt.partition, receipt.offset);
+                return None;
+            }
+        };
+        let handed_ns = self.cx.clock.now_ns();
+        let of = frame_ref(receipt.topic, &decoded.frame);
+        match recorder.seen(receipt.partition, receipt.offset, of, decoded.intact, handed_ns) {
+            Sight::First { .. } if decoded.intact => {}
+            Sight::First { .. } => {
+                recorder.done(of, handed_ns);
+                return None;
+            }
+            Sight::Duplicate | Sight::Redelivered => return None,
+        }
+        if self.newest.is_none_or(|(due_ns, _)| due_ns < of.due_ns) {
+            self.newest = Some((of.due_ns, handed_ns - of.due_ns));
+        }
+        Some(Box::new(Delivery { frame: decoded.frame, receipt, handed_ns }))
+    }
+
+    /// An error that the client library does not get over by itself.
+    fn judge_error(&self, error: &KafkaError) -> Result<(), StageError> {
+        let fatal = matches!(error, KafkaError::MessageConsumptionFatal(_))
+            || matches!(
+                error.rdkafka_error_code(),
+                Some(
+                    RDKafkaErrorCode::UnknownTopicOrPartition
+                        | RDKafkaErrorCode::UnknownTopic
+                        | RDKafkaErrorCode::UnknownPartition
+                        | RDKafkaErrorCode::TopicAuthorizationFailed
+                        | RDKafkaErrorCode::GroupAuthorizationFailed
+                        | RDKafkaErrorCode::Fatal
+                )
+            );
+        if fatal {
+            let place = format!("topic {}", self.books.topic.name);
+            return Err(StageError::broker(place, format!("cannot be read any more: {error}")));
+        }
+        // Said by the context already, which gets every error of a client.
+        tracing::debug!(%error, "the client goes on");
+        Ok(())
+    }
+
+    /// Commits what is complete and waits for the answer.
+    fn last_commit(&self) {
+        if self.cx.shutdown.is_aborting() || !self.commit() {
+            return;
+        }
+        let end_ns = mono_ns() + LAST_COMMIT_NS;
+        let is_open = || *self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner) > 0;
+        while is_open() && mono_ns() < end_ns && !self.cx.shutdown.is_aborting() {
+            // A record that comes along is not noted, and so is read again by whoever reads on.
+            let _ = self.consumer.poll(POLL);
+        }
+    }
+}
+
+impl Input for Consumer {
+    fn next(&mut self, wait: Duration) -> Result<Next, StageError> {
+        self.begin();
+        let mut now_ns = mono_ns();
+        let end_ns = now_ns.saturating_add(i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX));
+        let mut idle = false;
+        loop {
+            if self.closed || self.cx.shutdown.is_stopping() {
+                self.closed = true;
+                return Ok(Next::Closed);
+            }
+            if now_ns >= self.next_tick_ns && !self.tick(now_ns, idle) {
+                self.closed = true;
+                self.books.record_positions();
+                return Ok(Next::Closed);
+            }
+            let left = Duration::from_nanos((end_ns - now_ns).max(0) as u64);
+            let consumer = self.consumer.clone();
+            match consumer.poll(left.min(POLL)) {
+                Some(Ok(message)) => {
+                    if let Some(delivery) = self.take(&message) {
+                        return Ok(Next::Item(delivery));
+                    }
+                    idle = false;
+                }
+                Some(Err(error)) => self.judge_error(&error)?,
+                None => idle = true,
+            }
+            now_ns = mono_ns();
+            if now_ns >= end_ns {
+                return Ok(Next::Idle);
+            }
+        }
+    }
+
+    fn completer(&self) -> Arc<dyn Complete> {
+        Arc::new(Completer(self.books.clone()))
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), StageError> {
+        self.joining = None;
+        self.last_commit();
+        self.books.record_positions();
+        Ok(())
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // Without `close` something has failed: leave, and commit nothing that may not be safe.
+        self.books.closing.store(true, Ordering::Release);
+    }
+}
+
+fn header_of<'a>(message: &'a BorrowedMessage<'_>) -> Option<&'a [u8]> {
+    message.headers()?.iter().find(|header| header.key == wire::HEADER_NAME)?.value
+}
+
+fn frame_ref(topic: u16, frame: &Frame) -> FrameRef {
+    FrameRef { topic, stream: frame.stream, seq: frame.seq, due_ns: frame.due_ns, bytes: frame.payload.len() as u64 }
+}
+
+/// Waits for the first assignment, so that no frame is offered before its reader is there.
+fn wait_joined(cx: &Cx, spec: &InputSpec, books: &Books) -> Result<(), StageError> {
+    let place = || format!("topic {}, group {}", spec.topic.name, spec.group);
+    let end_ns = mono_ns() + JOIN.as_nanos() as i64;
+    while !books.wait_joined(Duration::from_millis(100)) {
+        if cx.shutdown.is_stopping() {
+            return Err(StageError::broker(place(), "stopped before partitions were assigned"));
+        }
+        if mono_ns() >= end_ns {
+            let message = format!(
+                "no partitions assigned by {} within {} s; check that its group coordinator is up",
+                spec.bootstrap_servers,
+                JOIN.as_secs()
+            );
+            return Err(StageError::broker(place(), message));
+        }
+    }
+    Ok(())
+}

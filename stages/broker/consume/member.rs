@@ -1,0 +1,204 @@
+//! One member of a consumer group: what the client library calls back with (assignments, commits, statistics), and the books
+//! that the reading thread and the threads that complete receipts share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use contract::flow::{Complete, TopicRef};
+use contract::recorder::{Counter, Gauge};
+use contract::{Receipt, Recorder, RunClock};
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientContext, Offset, Statistics, TopicPartitionList};
+
+use super::partitions::Partitions;
+use crate::client::ClientLog;
+use crate::statistics;
+
+pub(crate) struct Books {
+    pub(crate) recorder: Recorder,
+    pub(crate) clock: RunClock,
+    pub(crate) topic: TopicRef,
+    partitions: Mutex<Partitions>,
+    joined: Condvar,
+    /// Reading has begun; until then what is assigned is paused, so that nothing is fetched before a stage asks.
+    pub(crate) started: AtomicBool,
+    /// The input is being closed: what can be committed has been.
+    pub(crate) closing: AtomicBool,
+    /// Commits asked for and not answered.
+    pub(crate) commits_open: Mutex<u32>,
+}
+
+impl Books {
+    pub(crate) fn new(cx: &contract::Cx, topic: TopicRef) -> Self {
+        Books {
+            recorder: cx.recorder.clone(),
+            clock: cx.clock.clone(),
+            topic,
+            partitions: Mutex::default(),
+            joined: Condvar::new(),
+            started: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            commits_open: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn partitions(&self) -> MutexGuard<'_, Partitions> {
+        self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits, at most `wait`, for an assignment.
+    pub(crate) fn wait_joined(&self, wait: Duration) -> bool {
+        let held = self.partitions();
+        let waiting = |partitions: &mut Partitions| !partitions.is_joined();
+        let (held, _) = self.joined.wait_timeout_while(held, wait, waiting).unwrap_or_else(PoisonError::into_inner);
+        held.is_joined()
+    }
+
+    /// A list of this topic's partitions with offsets.
+    pub(crate) fn list(&self, offsets: &[(i32, i64)]) -> TopicPartitionList {
+        let mut list = TopicPartitionList::new();
+        for (number, offset) in offsets {
+            // Fails only for an offset that does not fit; every offset here came from the broker.
+            let _ = list.add_partition_offset(&self.topic.name, *number, Offset::Offset(*offset));
+        }
+        list
+    }
+
+    fn note_committed(&self, list: &TopicPartitionList) {
+        let mut partitions = self.partitions();
+        for element in list.elements() {
+            if let (Ok(()), Offset::Offset(offset)) = (element.error(), element.offset()) {
+                partitions.committed(element.partition(), offset);
+            }
+        }
+    }
+
+    /// Counts the outcome of a commit. One that fell into a rebalance is repeated later and is no error.
+    pub(crate) fn commit_outcome(&self, result: &KafkaResult<()>, list: &TopicPartitionList) {
+        let refused = list.elements().iter().find_map(|element| element.error().err());
+        let code = match (result, refused) {
+            (Ok(()), None) => {
+                self.recorder.add(Counter::Commits, 1);
+                self.note_committed(list);
+                return;
+            }
+            (Err(error), _) => error.rdkafka_error_code(),
+            (Ok(()), Some(error)) => error.rdkafka_error_code(),
+        };
+        self.note_committed(list);
+        match code {
+            Some(RDKafkaErrorCode::NoOffset) => {}
+            Some(RDKafkaErrorCode::RebalanceInProgress) => {
+                tracing::debug!(topic = %self.topic.name, "commit fell into a rebalance; it is repeated");
+            }
+            Some(code) => self.commit_error(&code.to_string()),
+            None => self.commit_error("unknown"),
+        }
+    }
+
+    fn commit_error(&self, reason: &str) {
+        tracing::warn!(topic = %self.topic.name, reason, "offsets were not committed");
+        self.recorder.reason(Counter::CommitErrors, reason);
+    }
+
+    pub(crate) fn record_positions(&self) {
+        for (number, position) in self.partitions().positions() {
+            self.recorder.position(self.topic.index, number, position);
+        }
+    }
+}
+
+/// Completes receipts from any thread.
+pub(crate) struct Completer(pub(crate) Arc<Books>);
+
+impl Complete for Completer {
+    fn complete(&self, receipt: Receipt) {
+        self.0.partitions().complete(receipt.partition, receipt.offset);
+    }
+}
+
+/// The consumer's context.
+pub(crate) struct Member {
+    pub(crate) books: Arc<Books>,
+    log: ClientLog,
+}
+
+impl Member {
+    pub(crate) fn new(books: Arc<Books>) -> Self {
+        Member { books, log: ClientLog::default() }
+    }
+
+    fn assigned(&self, consumer: &BaseConsumer<Member>, list: &mut TopicPartitionList) {
+        let numbers: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
+        let go_on = self.books.partitions().assign(&numbers);
+        for (number, position) in go_on {
+            let _ = list.set_partition_offset(&self.books.topic.name, number, Offset::Offset(position));
+        }
+        if let Err(error) = consumer.assign(list) {
+            tracing::error!(%error, "assigned partitions cannot be taken");
+        }
+        if !self.books.started.load(Ordering::Acquire)
+            && let Err(error) = consumer.pause(list)
+        {
+            tracing::warn!(%error, "assigned partitions cannot be paused");
+        }
+        self.books.joined.notify_all();
+    }
+
+    fn revoked(&self, consumer: &BaseConsumer<Member>) {
+        let lost = consumer.assignment_lost();
+        if !lost && !self.books.closing.load(Ordering::Acquire) {
+            let offsets = self.books.partitions().to_commit();
+            if !offsets.is_empty() {
+                let list = self.books.list(&offsets);
+                self.books.commit_outcome(&consumer.commit(&list, CommitMode::Sync), &list);
+            }
+        }
+        self.books.partitions().revoke(lost);
+        if let Err(error) = consumer.unassign() {
+            tracing::error!(%error, "revoked partitions cannot be given back");
+        }
+    }
+}
+
+impl ClientContext for Member {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        self.log.line(level, facility, text);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        statistics::of_consumer(&statistics, &self.books.recorder, self.books.clock.now_ns());
+        let Some(topic) = statistics.topics.get(&self.books.topic.name) else { return };
+        let mut partitions = self.books.partitions();
+        for (number, partition) in topic.partitions.iter().filter(|(_, partition)| partition.hi_offset >= 0) {
+            partitions.set_end(*number, partition.hi_offset);
+        }
+        if let Some(lag) = partitions.lag() {
+            self.books.recorder.set(Gauge::LagFrames, lag as f64);
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.log.error(&error, reason);
+    }
+}
+
+impl ConsumerContext for Member {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        match event {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assigned(consumer, list),
+            _ => self.revoked(consumer),
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
+        let mut open = self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner);
+        *open = open.saturating_sub(1);
+        drop(open);
+        self.books.commit_outcome(&result, offsets);
+    }
+}
