@@ -231,12 +231,13 @@ mod tests {
         expect(
             "start: { after: 2s }",
             "start: { before: 2s }",
-            "f.yaml:14:99: stage `cameras` (decode): unknown field `start.before`, expected one of `after`",
+            "f.yaml:14:97: stage `cameras` (decode): missing field `start.after`\n\
+             f.yaml:14:99: stage `cameras` (decode): unknown field `start.before`, expected one of `after`",
         );
         expect(
             "start: { after: 2s }",
             "start: later",
-            "f.yaml:14:97: stage `cameras` (decode): `start` must be one of `now`, not the text `later`",
+            "f.yaml:14:97: stage `cameras` (decode): `start` must be one of `now`, `after: ...`, not the text `later`",
         );
         expect(
             "start: { after: 2s }",

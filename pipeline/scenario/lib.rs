@@ -1,7 +1,7 @@
 //! Scenario files: strict YAML with places, every problem in one run, a published JSON Schema.
 //!
-//! [`load`] reads and checks a file, [`with_auditors`] adds what the audit needs, [`Offer`] says what load it will put on
-//! the broker, [`json_schema`] publishes what may be written.
+//! [`load`] reads and checks a file, [`with_auditors`] adds what the audit needs, [`offer()`] says what load it will put on
+//! the broker, [`json_schema`] and [`reference_markdown`] publish what may be written.
 
 mod auditors;
 mod check;
@@ -9,8 +9,11 @@ mod emit;
 mod hint;
 mod load;
 pub mod model;
+pub mod offer;
 mod overrides;
 pub mod problem;
+mod reference;
+mod schema;
 #[cfg(test)]
 mod testing;
 pub mod tree;
@@ -20,4 +23,7 @@ pub mod yaml;
 pub use auditors::{AUDIT_KIND, with_auditors};
 pub use load::{Loaded, load, load_text, sha256_of, text_of};
 pub use model::Scenario;
+pub use offer::{Offer, offer};
 pub use problem::{Problem, Problems, Severity};
+pub use reference::reference_markdown;
+pub use schema::json_schema;

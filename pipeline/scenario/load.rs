@@ -126,12 +126,16 @@ impl Loaded {
         self
     }
 
-    /// A problem with the entry `name` of `stages`, `topics` or `observe`, at the value below it that reads `text` if
-    /// there is one.
+    /// A problem with the entry `name` of `stages`, `topics` or `observe`, at the value below it that reads `text`, else
+    /// at the field of its config that is called so, else at the entry.
     pub fn problem_with(&self, list: &str, name: &str, text: Option<&str>, message: String) -> Problem {
         let items = self.tree.get(list).map_or(&[][..], Node::items);
         let entry = items.iter().find(|node| node.text_of(check::name_key(list)) == Some(name));
-        let node = entry.map(|entry| text.and_then(|text| entry.find_text(text)).unwrap_or(entry));
+        let below = entry.zip(text).and_then(|(entry, text)| {
+            let field = || text.split('.').try_fold(entry.get("config")?, |node, key| node.get(key));
+            entry.find_text(text).or_else(field)
+        });
+        let node = below.or(entry);
         self.sources.problem(Severity::Error, node.map_or(self.tree.place, |node| node.place), message)
     }
 

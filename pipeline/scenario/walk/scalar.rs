@@ -16,7 +16,7 @@ impl Walker<'_> {
             return self.allowed(node, map);
         }
         if let Some(values) = values(map).filter(|_| !matches!(node.value, Value::List(_) | Value::Mapping(_))) {
-            self.not_one_of(node, &values);
+            self.not_one_of(node, &values, &[]);
             return false;
         }
         let wish = wish(map, &types);
@@ -33,13 +33,14 @@ impl Walker<'_> {
         if values.contains(&json) {
             return true;
         }
-        self.not_one_of(node, &values);
+        self.not_one_of(node, &values, &[]);
         false
     }
 
-    pub(super) fn not_one_of(&mut self, node: &Node, values: &[Json]) {
+    /// `more` are alternatives that are not single values.
+    pub(super) fn not_one_of(&mut self, node: &Node, values: &[Json], more: &[String]) {
         let names: Vec<String> = values.iter().map(plain).collect();
-        let expected = quoted(names.iter().map(String::as_str));
+        let expected = quoted(names.iter().chain(more).map(String::as_str));
         let hint = match &node.value {
             Value::Text(text) => did_you_mean(text, names.iter().map(String::as_str)),
             // `acks: 1` is a number, the allowed value is the text.
@@ -48,7 +49,7 @@ impl Walker<'_> {
             }
             _ => String::new(),
         };
-        let wish = if names.len() == 1 { expected } else { format!("one of {expected}") };
+        let wish = if names.len() + more.len() == 1 { expected } else { format!("one of {expected}") };
         let message = format!("{} must be {wish}, not {}{hint}", self.subject(), node.describe());
         self.error(node.place, message);
     }

@@ -23,7 +23,12 @@ impl<'s> Walker<'s> {
         if matches!(node.value, Value::Text(_)) && fitting.iter().all(|schema| self.names(schema).is_some()) {
             let allowed: Vec<Json> = fitting.iter().flat_map(|schema| self.names(schema).unwrap_or_default()).collect();
             if !allowed.contains(&node.to_json()) {
-                self.not_one_of(node, &allowed);
+                let keyed: Vec<String> = flat
+                    .iter()
+                    .filter_map(|schema| only_key(self.behind(schema)))
+                    .map(|key| format!("{key}: ..."))
+                    .collect();
+                self.not_one_of(node, &allowed, &keyed);
             }
             return;
         }
@@ -71,7 +76,7 @@ impl<'s> Walker<'s> {
     fn no_type_fits(&mut self, node: &Node, flat: &[&'s Json]) {
         let named: Vec<Json> = flat.iter().filter_map(|schema| self.names(schema)).flatten().collect();
         if !named.is_empty() && !matches!(node.value, Value::Mapping(_) | Value::List(_)) {
-            return self.not_one_of(node, &named);
+            return self.not_one_of(node, &named, &[]);
         }
         let mut wishes: Vec<String> = Vec::new();
         for map in flat.iter().filter_map(|schema| self.behind(schema).as_object()) {
