@@ -185,7 +185,7 @@ impl Converter {
     /// Size and format first, then colour: fewer samples to convert.
     fn scale_planes(&mut self, source: &ScaleSource<'_>, target: (u32, u32)) -> Result<(), VideoError> {
         self.scaled.reshape(target.0, target.1)?;
-        self.scaler.to_yuv420(source, &mut self.scaled)?;
+        self.scaler.fill_yuv420(source, &mut self.scaled)?;
         let colour = self.ready.colour();
         let to = if self.orientation.is_upright() { &mut self.ready } else { &mut self.turned };
         to.set_colour(colour);
@@ -200,7 +200,7 @@ impl Converter {
         };
         let (width, height) = self.coded_target(source.width, source.height);
         self.rgb.reshape(width, height)?;
-        self.scaler.to_rgb(&source, &mut self.rgb)?;
+        self.scaler.fill_rgb(&source, &mut self.rgb)?;
         if self.orientation.is_upright() {
             return Ok(&self.rgb);
         }

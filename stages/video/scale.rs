@@ -112,7 +112,7 @@ impl Scaler {
     }
 
     /// Fill `target` (at its present size). YUV keeps the colour of the source; RGB becomes [`Colour::JPEG`].
-    pub(crate) fn to_yuv420(&mut self, source: &ScaleSource<'_>, target: &mut Yuv420Image) -> Result<(), VideoError> {
+    pub(crate) fn fill_yuv420(&mut self, source: &ScaleSource<'_>, target: &mut Yuv420Image) -> Result<(), VideoError> {
         let to_colour = if is_rgb(source.format) { Colour::JPEG } else { source.colour };
         target.set_colour(to_colour);
         let strides = [Plane::Y, Plane::U, Plane::V].map(|plane| target.stride_bytes(plane) as i32);
@@ -123,7 +123,7 @@ impl Scaler {
     }
 
     /// Fill `target` (at its present size).
-    pub(crate) fn to_rgb(&mut self, source: &ScaleSource<'_>, target: &mut RgbImage) -> Result<(), VideoError> {
+    pub(crate) fn fill_rgb(&mut self, source: &ScaleSource<'_>, target: &mut RgbImage) -> Result<(), VideoError> {
         let size = (target.width(), target.height());
         let row_bytes = size.0 as usize * 3;
         let stride = row_bytes.next_multiple_of(ROW_ALIGN_BYTES);
