@@ -1,10 +1,10 @@
 //! What real weights must say about real pictures, against values from ONNX Runtime and Pillow in Python
 //! (testdata/golden/inference/make.py); and that the usual preprocessing mistakes would be noticed.
 
-use std::fs;
+use std::{fs, process::Command};
 
-use contract::Geometry;
-use inference::{Model, Output, Preset, Source, Target, squeezenet};
+use contract::{Encoding, Geometry};
+use inference::{Model, Output, Preprocessor, Preset, Source, Target, squeezenet};
 use picture::{ChannelOrder, Filter, JpegDecoder, Normalise, Resizer, RgbImage};
 use serde_json::Value;
 
@@ -191,4 +191,35 @@ fn the_loader_chooses_the_right_preprocessing_by_itself() {
     let found = ["coffee", "chelsea", "rocket"].map(|image| classify(&mut model, &input(target, image)));
     assert!(squeezenet_is_right(&found));
     assert_eq!(model.signature().weights.name(), "real-standin");
+}
+
+/// One second into the clip a man in a car wears a bow tie or the like; with swapped channels it is something else.
+#[test]
+fn lite0_names_a_video_frame_and_notices_swapped_channels() {
+    let (Some(runtime), Some(source)) = (runtime(), asset("models/lite0.onnx")) else { return };
+    let clip = root().join("assets/carphone_pristine.mp4");
+    if !clip.is_file() {
+        println!("SKIPPED: {} is missing; run `reelbench assets fetch`", clip.display());
+        return;
+    }
+    let frame = Command::new("ffmpeg")
+        .args(["-nostdin", "-loglevel", "error", "-ss", "1", "-i"])
+        .arg(&clip)
+        .args(["-frames:v", "1", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"])
+        .output()
+        .unwrap();
+    assert!(frame.status.success(), "{}", String::from_utf8_lossy(&frame.stderr));
+    let mut model = load(&runtime, &source);
+    let mut classify_with = |normalise: Normalise| {
+        let target = Target { normalise, ..Target::of(model.signature(), true) };
+        let mut input = vec![0.0; target.floats()];
+        let mut preprocessor = Preprocessor::new(target).unwrap();
+        preprocessor.fill(Encoding::Rgb24, Geometry::new(176, 144), &frame.stdout, &mut input).unwrap();
+        classify(&mut model, &input)
+    };
+    let right = classify_with(Preset::Tf127.normalise());
+    println!("carphone: 457 at {}", right[457]);
+    assert!(best(&right) == 457 && (0.4..0.8).contains(&right[457]), "{} {}", best(&right), right[457]);
+    let swapped = classify_with(Normalise { order: ChannelOrder::Bgr, ..Preset::Tf127.normalise() });
+    assert_eq!(best(&swapped), 906);
 }
