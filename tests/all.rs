@@ -1,1 +1,8 @@
 //! One test binary for the whole program.
+
+mod architecture;
+mod cli;
+mod configs;
+mod deaths;
+mod quickstart;
+mod readme;

@@ -1,20 +1,28 @@
-//! The binary `reelbench`.
+//! The binary `reelbench`: one program for the runner, every stage and the built-in broker.
 
 mod assets;
-mod cli {
-    pub mod assets;
-}
+mod cli;
+mod output;
+mod progress;
+mod registry;
+mod signals;
+
+use std::process::ExitCode;
 
 use clap::Parser;
 
-#[derive(Parser)]
-#[command(name = "reelbench", version)]
-enum Command {
-    Assets(cli::assets::AssetsArgs),
-}
-
-fn main() -> anyhow::Result<std::process::ExitCode> {
-    match Command::parse() {
-        Command::Assets(args) => cli::assets::run(args),
+fn main() -> ExitCode {
+    // Before anything else: a child must not outlive the process that started it.
+    runner::end_with_parent();
+    let cli = cli::Cli::parse();
+    output::start_log(cli.verbose);
+    match cli.run() {
+        Ok(code) => code,
+        // A reader that left early (`| head`) is no failure of ours.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("reelbench: {error:#}");
+            ExitCode::from(2)
+        }
     }
 }
