@@ -153,16 +153,38 @@ impl KafkaAdmin {
         let view = views
             .get(name)
             .ok_or_else(|| StageError::broker(&*place, format!("does not exist on {}", self.bootstrap)))?;
+        let end_ns = mono_ns() + timeout.as_nanos() as i64;
         let ask = |partition| {
-            let offsets = self.client.inner().fetch_watermarks(name, partition, timeout);
-            offsets.map(|offsets| (partition, offsets)).map_err(|error| {
-                StageError::broker(
-                    format!("{place}, partition {partition}"),
-                    format!("offsets cannot be read: {error}"),
-                )
-            })
+            let offsets = self.offsets(name, partition, end_ns).map_err(|error| {
+                let place = format!("{place}, partition {partition}");
+                StageError::broker(place, format!("offsets cannot be read: {error}"))
+            })?;
+            Ok((partition, offsets))
         };
         (0..view.partitions).map(ask).collect()
+    }
+
+    /// First and end offset of a partition. A leader that was elected a moment ago may not know it yet and is asked again.
+    fn offsets(&self, name: &str, partition: i32, end_ns: i64) -> Result<(i64, i64), KafkaError> {
+        loop {
+            let left = Duration::from_nanos((end_ns - mono_ns()).max(1_000_000) as u64);
+            let error = match self.client.inner().fetch_watermarks(name, partition, left) {
+                Ok(offsets) => return Ok(offsets),
+                Err(error) => error,
+            };
+            let moves = matches!(
+                error.rdkafka_error_code(),
+                Some(
+                    RDKafkaErrorCode::NotLeaderForPartition
+                        | RDKafkaErrorCode::LeaderNotAvailable
+                        | RDKafkaErrorCode::UnknownTopicOrPartition
+                )
+            );
+            if !moves || mono_ns() >= end_ns {
+                return Err(error);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use contract::latency::Chain;
-use contract::recorder::FrameRef;
+use contract::recorder::{FrameRef, Outcome};
 use contract::stage::{Demand, Ports, Stage};
 use contract::{Cx, Delivery, Io, Next, StageError};
 use schemars::JsonSchema;
@@ -61,7 +61,7 @@ fn note(delivery: &Delivery, cx: &Cx) {
         due_ns: frame.due_ns,
         bytes: frame.payload.len() as u64,
     };
-    cx.recorder.done(of, delivery.handed_ns);
+    cx.recorder.done(of, Outcome::Audited, delivery.handed_ns);
 }
 
 #[cfg(test)]

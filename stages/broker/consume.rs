@@ -8,29 +8,31 @@
 //! Instances share the partitions; one that gets none is ready too. Until the stage first asks for a frame the assigned
 //! partitions are paused.
 
+mod commit;
 mod join;
 mod member;
 mod partitions;
 mod prefix;
 mod settings;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use contract::audit::Sight;
 use contract::clock::mono_ns;
 use contract::flow::{Complete, InputSpec};
-use contract::recorder::{FrameRef, Gauge};
+use contract::recorder::{FrameRef, Gauge, Outcome};
 use contract::stage::DrainTarget;
 use contract::{Cx, Delivery, Frame, Input, Next, Receipt, StageError, wire};
 use rdkafka::Message;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers};
 use rdkafka::{Offset, TopicPartitionList};
 
+use self::commit::Committer;
 use self::join::Joining;
 use self::member::{Books, Completer, Member};
 use self::settings::ConsumeSettings;
@@ -47,8 +49,6 @@ const TICK_NS: i64 = 50_000_000;
 const SETTLE_NS: i64 = 200_000_000;
 /// How long one such question may take.
 const ASK: Duration = Duration::from_secs(2);
-/// How long the last commit may take.
-const LAST_COMMIT_NS: i64 = 5_000_000_000;
 const POLL: Duration = Duration::from_millis(20);
 
 /// An `Input` over a Kafka consumer group.
@@ -57,10 +57,11 @@ pub struct Consumer {
     books: Arc<Books>,
     consumer: Arc<BaseConsumer<Member>>,
     joining: Option<Joining>,
-    commit_interval_ns: i64,
+    committer: Option<Committer>,
     next_tick_ns: i64,
-    next_commit_ns: i64,
     next_settle_ns: i64,
+    /// The last look found no record.
+    idle: bool,
     /// Due time of the newest frame handed over, and its age then.
     newest: Option<(i64, i64)>,
     drain: Option<DrainTarget>,
@@ -84,16 +85,16 @@ impl Consumer {
         let joining = Joining::start(consumer.clone())?;
         wait_joined(cx, spec, &books)?;
         let now_ns = mono_ns();
-        let commit_interval_ns = settings.commit_interval.as_nanos() as i64;
+        let committer = Committer::start(consumer.clone(), books.clone(), settings.commit_interval)?;
         Ok(Consumer {
             cx: cx.clone(),
             books,
             consumer,
             joining: Some(joining),
-            commit_interval_ns,
+            committer: Some(committer),
             next_tick_ns: now_ns,
-            next_commit_ns: now_ns + commit_interval_ns,
             next_settle_ns: now_ns,
+            idle: false,
             newest: None,
             drain: None,
             closed: false,
@@ -113,16 +114,12 @@ impl Consumer {
     }
 
     /// What is to be done now and then; false when there is nothing more to read.
-    fn tick(&mut self, now_ns: i64, idle: bool) -> bool {
+    fn tick(&mut self, now_ns: i64) -> bool {
         self.next_tick_ns = now_ns + TICK_NS;
         self.books.record_positions();
         self.set_lag_seconds();
-        if now_ns >= self.next_commit_ns {
-            self.next_commit_ns = now_ns + self.commit_interval_ns;
-            self.commit();
-        }
         self.drain = self.cx.drain_target();
-        !self.is_drained(now_ns, idle)
+        !self.is_drained(now_ns)
     }
 
     fn set_lag_seconds(&self) {
@@ -133,7 +130,7 @@ impl Consumer {
         self.cx.recorder.set(Gauge::LagSeconds, lag_ns as f64 / 1e9);
     }
 
-    fn is_drained(&mut self, now_ns: i64, idle: bool) -> bool {
+    fn is_drained(&mut self, now_ns: i64) -> bool {
         let Some(target) = &self.drain else { return false };
         if self.cx.clock.now_ns() >= target.deadline_ns {
             return true;
@@ -149,7 +146,7 @@ impl Consumer {
         if short.is_empty() {
             return true;
         }
-        if idle && now_ns >= self.next_settle_ns {
+        if self.idle && now_ns >= self.next_settle_ns {
             self.next_settle_ns = now_ns + SETTLE_NS;
             self.settle(&short);
         }
@@ -184,21 +181,6 @@ impl Consumer {
         }
     }
 
-    /// Commits what is complete without waiting for the answer.
-    fn commit(&self) -> bool {
-        let offsets = self.books.partitions().to_commit();
-        if offsets.is_empty() {
-            return false;
-        }
-        let list = self.books.list(&offsets);
-        *self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        if let Err(error) = self.consumer.commit(&list, CommitMode::Async) {
-            *self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-            self.books.commit_outcome(&Err(error), &list);
-        }
-        true
-    }
-
     /// Notes a record; the delivery, if a stage is to have it.
     fn take(&mut self, message: &BorrowedMessage<'_>) -> Option<Box<Delivery>> {
         let receipt =
@@ -231,7 +213,7 @@ impl Consumer {
         match recorder.seen(receipt.partition, receipt.offset, of, decoded.intact, handed_ns) {
             Sight::First { .. } if decoded.intact => {}
             Sight::First { .. } => {
-                recorder.done(of, handed_ns);
+                recorder.done(of, Outcome::Corrupt, handed_ns);
                 return None;
             }
             Sight::Duplicate | Sight::Redelivered => return None,
@@ -264,19 +246,6 @@ impl Consumer {
         tracing::debug!(%error, "the client goes on");
         Ok(())
     }
-
-    /// Commits what is complete and waits for the answer.
-    fn last_commit(&self) {
-        if self.cx.shutdown.is_aborting() || !self.commit() {
-            return;
-        }
-        let end_ns = mono_ns() + LAST_COMMIT_NS;
-        let is_open = || *self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner) > 0;
-        while is_open() && mono_ns() < end_ns && !self.cx.shutdown.is_aborting() {
-            // A record that comes along is not noted, and so is read again by whoever reads on.
-            let _ = self.consumer.poll(POLL);
-        }
-    }
 }
 
 impl Input for Consumer {
@@ -284,13 +253,12 @@ impl Input for Consumer {
         self.begin();
         let mut now_ns = mono_ns();
         let end_ns = now_ns.saturating_add(i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX));
-        let mut idle = false;
         loop {
             if self.closed || self.cx.shutdown.is_stopping() {
                 self.closed = true;
                 return Ok(Next::Closed);
             }
-            if now_ns >= self.next_tick_ns && !self.tick(now_ns, idle) {
+            if now_ns >= self.next_tick_ns && !self.tick(now_ns) {
                 self.closed = true;
                 self.books.record_positions();
                 return Ok(Next::Closed);
@@ -299,13 +267,13 @@ impl Input for Consumer {
             let consumer = self.consumer.clone();
             match consumer.poll(left.min(POLL)) {
                 Some(Ok(message)) => {
+                    self.idle = false;
                     if let Some(delivery) = self.take(&message) {
                         return Ok(Next::Item(delivery));
                     }
-                    idle = false;
                 }
                 Some(Err(error)) => self.judge_error(&error)?,
-                None => idle = true,
+                None => self.idle = true,
             }
             now_ns = mono_ns();
             if now_ns >= end_ns {
@@ -320,7 +288,11 @@ impl Input for Consumer {
 
     fn close(mut self: Box<Self>) -> Result<(), StageError> {
         self.joining = None;
-        self.last_commit();
+        if let Some(committer) = self.committer.take()
+            && !self.cx.shutdown.is_aborting()
+        {
+            committer.finish();
+        }
         self.books.record_positions();
         Ok(())
     }

@@ -28,8 +28,8 @@ pub(crate) struct Books {
     pub(crate) started: AtomicBool,
     /// The input is being closed: what can be committed has been.
     pub(crate) closing: AtomicBool,
-    /// Commits asked for and not answered.
-    pub(crate) commits_open: Mutex<u32>,
+    /// Held from reading what is complete until the answer, so that no commit is sent after the partition was given away.
+    committing: Mutex<()>,
 }
 
 impl Books {
@@ -42,7 +42,7 @@ impl Books {
             joined: Condvar::new(),
             started: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            commits_open: Mutex::default(),
+            committing: Mutex::default(),
         }
     }
 
@@ -58,8 +58,18 @@ impl Books {
         held.is_joined()
     }
 
+    /// Commits what is complete and waits for the answer.
+    pub(crate) fn commit(&self, consumer: &BaseConsumer<Member>) {
+        let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        let offsets = self.partitions().to_commit();
+        if !offsets.is_empty() {
+            let list = self.list(&offsets);
+            self.commit_outcome(&consumer.commit(&list, CommitMode::Sync), &list);
+        }
+    }
+
     /// A list of this topic's partitions with offsets.
-    pub(crate) fn list(&self, offsets: &[(i32, i64)]) -> TopicPartitionList {
+    fn list(&self, offsets: &[(i32, i64)]) -> TopicPartitionList {
         let mut list = TopicPartitionList::new();
         for (number, offset) in offsets {
             // Fails only for an offset that does not fit; every offset here came from the broker.
@@ -78,7 +88,7 @@ impl Books {
     }
 
     /// Counts the outcome of a commit. One that fell into a rebalance is repeated later and is no error.
-    pub(crate) fn commit_outcome(&self, result: &KafkaResult<()>, list: &TopicPartitionList) {
+    fn commit_outcome(&self, result: &KafkaResult<()>, list: &TopicPartitionList) {
         let refused = list.elements().iter().find_map(|element| element.error().err());
         let code = match (result, refused) {
             (Ok(()), None) => {
@@ -152,11 +162,7 @@ impl Member {
     fn revoked(&self, consumer: &BaseConsumer<Member>) {
         let lost = consumer.assignment_lost();
         if !lost && !self.books.closing.load(Ordering::Acquire) {
-            let offsets = self.books.partitions().to_commit();
-            if !offsets.is_empty() {
-                let list = self.books.list(&offsets);
-                self.books.commit_outcome(&consumer.commit(&list, CommitMode::Sync), &list);
-            }
+            self.books.commit(consumer);
         }
         self.books.partitions().revoke(lost);
         if let Err(error) = consumer.unassign() {
@@ -193,12 +199,5 @@ impl ConsumerContext for Member {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assigned(consumer, list),
             _ => self.revoked(consumer),
         }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        let mut open = self.books.commits_open.lock().unwrap_or_else(PoisonError::into_inner);
-        *open = open.saturating_sub(1);
-        drop(open);
-        self.books.commit_outcome(&result, offsets);
     }
 }

@@ -126,7 +126,8 @@ impl<'a> Topic<'a> {
     /// Tells a consumer that nothing more will come.
     pub fn drain(&self, cx: &Cx) {
         let ends = self.cluster.admin.end_offsets(&self.name, WAIT).unwrap();
-        let deadline_ns = cx.clock.now_ns() + 60_000_000_000;
+        // An hour: a reader that does not find the end is not saved by the deadline.
+        let deadline_ns = cx.clock.now_ns() + 3_600_000_000_000;
         cx.set_drain(DrainTarget { to: [(self.name.clone(), ends)].into(), deadline_ns });
     }
 }
