@@ -9,8 +9,10 @@ pub mod lines;
 use crate::grid::escape;
 
 /// Size of every chart in its own units; the page scales it.
-pub const WIDTH: f64 = 720.0;
-pub const HEIGHT: f64 = 250.0;
+pub const WIDTH: f64 = 580.0;
+pub const HEIGHT: f64 = 230.0;
+/// Width of a chart across both columns.
+pub const WIDE: f64 = 1190.0;
 /// Room for the ticks.
 pub const LEFT: f64 = 58.0;
 pub const RIGHT: f64 = 12.0;
@@ -45,6 +47,16 @@ pub struct Key {
 impl Caption<'_> {
     /// Puts the parts of a chart together.
     pub fn figure(&self, height: f64, body: &str, keys: &[Key]) -> Figure {
+        self.sized(WIDTH, height, body, keys)
+    }
+
+    /// Two columns wide.
+    pub fn wide_figure(&self, height: f64, body: &str, keys: &[Key]) -> Figure {
+        self.sized(WIDE, height, body, keys)
+    }
+
+    fn sized(&self, width: f64, height: f64, body: &str, keys: &[Key]) -> Figure {
+        let class = if width > WIDTH { " class=\"wide\"" } else { "" };
         let (id, title, about) = (escape(self.id), escape(self.title), escape(self.about));
         let figures: Vec<String> = keys
             .iter()
@@ -53,8 +65,8 @@ impl Caption<'_> {
             .collect();
         let told = escape(&figures.join("; "));
         let mut out = format!(
-            "<figure id=\"{id}\"><figcaption><h3>{title}</h3><p>{about}</p></figcaption>\
-             <svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\">\
+            "<figure id=\"{id}\"{class}><figcaption><h3>{title}</h3><p>{about}</p></figcaption>\
+             <svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\">\
              <title id=\"{id}-t\">{title}</title><desc id=\"{id}-d\">{about}. {told}</desc>{body}</svg>"
         );
         if !keys.is_empty() {

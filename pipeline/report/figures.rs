@@ -1,6 +1,8 @@
 //! The figures that answer first: did it hold, how many frames and bytes, how old, what did the disk see. All taken from the
 //! summary and the series; nothing is estimated.
 
+use std::collections::BTreeMap;
+
 use contract::histogram::LatencyStats;
 use contract::latency::Step;
 use contract::phases::Phase;
@@ -130,8 +132,8 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Share of the mean age that each step of the chain took.
-pub fn shares(summary: &Summary) -> Vec<(Step, f64)> {
-    let mean = |step: Step| summary.latency_ns.get(&step).and_then(|stats| stats.mean);
+pub fn shares(latency_ns: &BTreeMap<Step, LatencyStats>) -> Vec<(Step, f64)> {
+    let mean = |step: Step| latency_ns.get(&step).and_then(|stats| stats.mean);
     let Some(whole) = mean(Step::EndToEnd).filter(|whole| *whole > 0.0) else { return Vec::new() };
     Step::CHAIN.into_iter().filter_map(|step| mean(step).map(|part| (step, part / whole))).collect()
 }
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_shares_of_the_chain_sum_to_the_whole() {
-        let sum: f64 = shares(&fixture::summary()).iter().map(|(_, share)| share).sum();
+        let sum: f64 = shares(&fixture::summary().latency_ns).iter().map(|(_, share)| share).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{sum}");
     }
 

@@ -19,6 +19,10 @@ use crate::table::head;
 use crate::text::{BLANK, count, exact_percent, fixed, ms, percent, short, short_or_blank};
 
 const CSS: &str = include_str!("report.css");
+/// What the shades behind the charts mean.
+const SHADES: &str = "<p class=\"shades\">Charts are shaded by phase: <span class=\"shade warm-up\"></span><span>warm-up</span>\
+    <span class=\"shade\"></span><span>main, which the verdict judges</span><span class=\"shade drain\"></span><span>drain</span>\
+    <span class=\"shade sync\"></span><span>sync</span></p>";
 /// Rows shown of one table.
 const MOST_ROWS: usize = 120;
 /// Characters of scenario text shown; the file itself is beside the report.
@@ -57,6 +61,9 @@ pub fn render_html(folder: &RunFolder) -> Result<String, ReportError> {
         }
         out.push_str(&format!("<section id=\"{id}\"><h2>{heading}</h2>"));
         if !charts.is_empty() {
+            if id == "frames" {
+                out.push_str(SHADES);
+            }
             out.push_str("<div class=\"charts\">");
             charts.iter().for_each(|chart| out.push_str(&chart.0));
             out.push_str("</div>");

@@ -101,9 +101,9 @@ fn frames(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
     let caption = Caption {
         id: "chart-frames",
         title: "Frames offered, delivered, inferred, late, dropped",
-        about: "Frames each second over all streams. Delivered covers offered where the system keeps up",
+        about: "Each second, over all streams; delivered covers offered where the system keeps up",
     };
-    LineChart { caption, unit: "frames/s", lines, bands, limit: None, stacked: false }.figure()
+    LineChart { caption, unit: "frames/s", lines, bands, limit: None, stacked: false, means: true }.figure()
 }
 
 /// Consuming stages drawn one by one; more would be a tangle.
@@ -123,7 +123,7 @@ fn lag(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
     let caption = Caption {
         id: "chart-lag",
         title: "Lag",
-        about: "Frames behind the end of the topics. A rising line is a growing backlog",
+        about: "Frames behind the end of the topics; a rising line is a growing backlog",
     };
-    LineChart { caption, unit: "frames", lines, bands, limit: None, stacked: false }.figure()
+    LineChart { caption, unit: "frames", lines, bands, limit: None, stacked: false, means: true }.figure()
 }

@@ -59,7 +59,6 @@ pub fn sections(folder: &RunFolder) -> Vec<Section> {
     let summary = folder.summary.as_ref();
     let of = |section: fn(&contract::summary::Summary) -> Option<Section>| summary.and_then(section);
     [
-        of(frames::checks),
         of(frames::audit),
         of(frames::inference),
         of(frames::latency),
@@ -71,6 +70,7 @@ pub fn sections(folder: &RunFolder) -> Vec<Section> {
         of(storage::disks),
         of(storage::truth),
         of(storage::broker),
+        of(frames::checks),
         host::warnings(folder),
         of(host::host),
         of(host::drives),

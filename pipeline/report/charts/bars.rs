@@ -1,7 +1,7 @@
 //! Bars: shares of a whole, ranges on a logarithmic scale, and a histogram.
 
 use super::axis::{Scale, decade_text};
-use super::{BOTTOM, COLOURS, Caption, Figure, HEIGHT, Key, LEFT, RIGHT, TOP, WIDTH, label, rule};
+use super::{BOTTOM, COLOURS, Caption, Figure, HEIGHT, Key, LEFT, RIGHT, TOP, WIDE, WIDTH, label, rule};
 use crate::grid::escape;
 use crate::text::{count, percent, short};
 
@@ -16,8 +16,8 @@ pub fn shares(caption: Caption, parts: &[(String, f64)]) -> Option<Figure> {
     if whole <= 0.0 {
         return None;
     }
-    let width = WIDTH - 2.0 * RIGHT;
-    let (mut body, mut left, mut keys) = (String::new(), RIGHT, Vec::new());
+    let width = WIDE;
+    let (mut body, mut left, mut keys) = (String::new(), 0.0, Vec::new());
     for (index, (name, share)) in known.into_iter().enumerate() {
         let size = share.max(0.0) / whole * width;
         let title = escape(&format!("{name} {}", percent(*share)));
@@ -31,7 +31,7 @@ pub fn shares(caption: Caption, parts: &[(String, f64)]) -> Option<Figure> {
         keys.push(Key { colour: index, dashed: false, name: name.clone(), figures: percent(*share) });
         left += size;
     }
-    Some(caption.figure(50.0, &body, &keys))
+    Some(caption.wide_figure(50.0, &body, &keys))
 }
 
 /// One row of a range chart, in ms.
@@ -162,7 +162,7 @@ mod tests {
     fn the_parts_of_a_share_bar_fill_it() {
         let parts = [("a".to_owned(), 0.75), ("b".to_owned(), 0.25), ("skew".to_owned(), -0.1)];
         let svg = shares(CAPTION, &parts).unwrap().0;
-        assert!(svg.contains("width=\"522.0\"") && svg.contains("width=\"174.0\"") && svg.contains("-10.0 %"), "{svg}");
+        assert!(svg.contains("width=\"892.5\"") && svg.contains("width=\"297.5\"") && svg.contains("-10.0 %"), "{svg}");
         assert_eq!(shares(CAPTION, &[("a".to_owned(), 0.0)]), None);
     }
 

@@ -41,6 +41,8 @@ pub struct LineChart<'a> {
     pub bands: &'a [Band],
     pub limit: Option<Limit>,
     pub stacked: bool,
+    /// Whether a mean over seconds means anything: not for percentiles, nor for means over differing numbers of requests.
+    pub means: bool,
 }
 
 impl LineChart<'_> {
@@ -90,10 +92,10 @@ impl LineChart<'_> {
                 continue;
             }
             out.push_str(&format!(
-                "<rect x=\"{left:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\" class=\"phase-{}\"/>",
+                "<rect x=\"{left:.1}\" y=\"{TOP}\" width=\"{1:.1}\" height=\"{2:.1}\" class=\"phase-{0}\"><title>{0}</title></rect>",
+                band.name,
                 right - left,
-                HEIGHT - TOP - BOTTOM,
-                band.name
+                HEIGHT - TOP - BOTTOM
             ));
             if right - left > 7.0 * band.name.len() as f64 {
                 out.push_str(&label(left + 4.0, TOP + 12.0, "phase", band.name));
@@ -122,7 +124,8 @@ impl LineChart<'_> {
         let values = if in_main.is_empty() { all } else { in_main };
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let most = values.iter().copied().fold(f64::MIN, f64::max);
-        let figures = format!("mean {}, max {} {}", short(mean), short(most), self.unit);
+        let mean = if self.means { format!("mean {}, ", short(mean)) } else { String::new() };
+        let figures = format!("{mean}max {} {}", short(most), self.unit);
         Key { colour: line.colour, dashed: line.dashed, name: line.name.clone(), figures }
     }
 
@@ -169,7 +172,7 @@ fn grid(x: &Scale, y: &Scale, unit: &str) -> String {
         out.push_str(&rule((LEFT, at), (WIDTH - RIGHT, at), "grid"));
         out.push_str(&label(LEFT - 6.0, at + 4.0, "tick end", &tick_text(tick, size)));
     }
-    let size = time_step(x.hi() - x.lo(), 9);
+    let size = time_step(x.hi() - x.lo(), 8);
     for tick in ticks(x.lo(), x.hi(), size) {
         let at = x.at(tick);
         out.push_str(&rule((at, HEIGHT - BOTTOM), (at, HEIGHT - BOTTOM + 4.0), "axis"));
@@ -258,7 +261,7 @@ mod tests {
         let caption = Caption { id: "x", title: "T <b>", about: "about" };
         let line = Line { name: "a & b".into(), colour: 0, dashed: false, points };
         let limit = Some(Limit { name: "deadline".into(), value: 1000.0 });
-        let chart = LineChart { caption, unit: "ms", lines: vec![line], bands: &[], limit, stacked };
+        let chart = LineChart { caption, unit: "ms", lines: vec![line], bands: &[], limit, stacked, means: true };
         chart.figure().map(|figure| figure.0)
     }
 

@@ -16,10 +16,26 @@ const DEVICES_SHOWN: usize = 3;
 /// Processes drawn one by one; the rest are one area.
 const PROCESSES_SHOWN: usize = 7;
 
+const THROUGHPUT: Caption<'static> = Caption {
+    id: "chart-throughput",
+    title: "Disk throughput",
+    about: "Whole devices, beside the payload that was offered",
+};
+const IOPS: Caption<'static> =
+    Caption { id: "chart-iops", title: "Disk operations", about: "Requests completed each second" };
+const AWAIT: Caption<'static> = Caption {
+    id: "chart-await",
+    title: "Disk latency",
+    about: "Mean time of a request (await); a gap is a second without requests",
+};
+const QUEUE: Caption<'static> =
+    Caption { id: "chart-queue", title: "Disk queue", about: "Mean requests in flight (aqu-sz)" };
+const REQUEST: Caption<'static> =
+    Caption { id: "chart-request", title: "Request size", about: "Mean size of a request" };
+
 pub fn disk_figures(folder: &RunFolder, bands: &[Band]) -> Vec<Option<Figure>> {
-    let draw = |id, title, about, unit, lines| {
-        let caption = Caption { id, title, about };
-        LineChart { caption, unit, lines, bands, limit: None, stacked: false }.figure()
+    let draw = |caption, unit, means, lines| {
+        LineChart { caption, unit, lines, bands, limit: None, stacked: false, means }.figure()
     };
     let mib = |of: fn(&DeviceSample) -> Option<f64>| move |device: &DeviceSample| of(device).map(|bytes| bytes / MIB);
     let mut throughput = both(folder, mib(|d| d.write_bytes_per_second), mib(|d| d.read_bytes_per_second));
@@ -37,28 +53,17 @@ pub fn disk_figures(folder: &RunFolder, bands: &[Band]) -> Vec<Option<Figure>> {
         |of: fn(&DeviceSample) -> Option<f64>| move |device: &DeviceSample| of(device).map(|bytes| bytes / 1024.0);
     let sizes = both(folder, kib(|d| d.write_request_bytes), kib(|d| d.read_request_bytes));
     vec![
-        draw(
-            "chart-throughput",
-            "Disk throughput",
-            "Whole devices, beside the payload that was offered",
-            "MiB/s",
-            throughput,
-        ),
-        draw("chart-iops", "Disk operations", "Requests completed each second", "IOPS", iops),
-        draw(
-            "chart-await",
-            "Disk latency",
-            "Mean time of a request (await); a gap is a second without requests",
-            "ms",
-            waits,
-        ),
-        draw("chart-queue", "Disk queue", "Mean requests in flight (aqu-sz)", "requests", queue),
-        draw("chart-request", "Request size", "Mean size of a request", "KiB", sizes),
+        draw(THROUGHPUT, "MiB/s", true, throughput),
+        draw(IOPS, "IOPS", true, iops),
+        draw(AWAIT, "ms", false, waits),
+        draw(QUEUE, "requests", true, queue),
+        draw(REQUEST, "KiB", false, sizes),
+        write_debt(folder, bands),
     ]
 }
 
 pub fn host_figures(folder: &RunFolder, bands: &[Band]) -> Vec<Option<Figure>> {
-    vec![cpu(folder, bands), waiting(folder, bands), memory(folder, bands)]
+    vec![cpu(folder, bands), waiting(folder, bands)]
 }
 
 /// Devices of the series, the most written first.
@@ -118,7 +123,7 @@ fn cpu(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
         title: "CPU of each process",
         about: "Cores in use, stacked; what other processes of the host use is not in it",
     };
-    LineChart { caption, unit: "cores", lines, bands, limit, stacked: true }.figure()
+    LineChart { caption, unit: "cores", lines, bands, limit, stacked: true, means: true }.figure()
 }
 
 fn waiting(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
@@ -140,10 +145,10 @@ fn waiting(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
         title: "CPU, iowait, steal and pressure",
         about: "CPU figures as shares of all CPU time, pressure as shares of the time",
     };
-    LineChart { caption, unit: "%", lines, bands, limit: None, stacked: false }.figure()
+    LineChart { caption, unit: "%", lines, bands, limit: None, stacked: false, means: true }.figure()
 }
 
-fn memory(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
+fn write_debt(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
     let of =
         |of: fn(&MemorySample) -> u64| values(folder, move |row| Some(of(&row.host.as_ref()?.memory?) as f64 / MIB));
     let lines = vec![line("Dirty", 1, of(|m| m.dirty_bytes)), line("Writeback", 0, of(|m| m.writeback_bytes))];
@@ -152,5 +157,5 @@ fn memory(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
         title: "Write debt",
         about: "Memory that waits to be written (Dirty) or is being written (Writeback)",
     };
-    LineChart { caption, unit: "MiB", lines, bands, limit: None, stacked: false }.figure()
+    LineChart { caption, unit: "MiB", lines, bands, limit: None, stacked: false, means: true }.figure()
 }

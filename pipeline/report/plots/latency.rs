@@ -15,8 +15,8 @@ use crate::text::ms;
 pub fn figures(folder: &RunFolder, bands: &[Band]) -> Vec<Option<Figure>> {
     let summary = folder.summary.as_ref();
     vec![
-        over_time(folder, bands),
         summary.and_then(share_bar),
+        over_time(folder, bands),
         summary.and_then(by_step),
         summary.and_then(|summary| histogram(folder, summary)),
         summary.and_then(|summary| percentiles(folder, summary)),
@@ -38,12 +38,12 @@ fn over_time(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
         title: "p99 age over time",
         about: "p99 of the last seconds, counted from the time a frame was due",
     };
-    LineChart { caption, unit: "ms", lines, bands, limit, stacked: false }.figure()
+    LineChart { caption, unit: "ms", lines, bands, limit, stacked: false, means: false }.figure()
 }
 
 fn share_bar(summary: &Summary) -> Option<Figure> {
     let parts: Vec<(String, f64)> =
-        shares(summary).into_iter().map(|(step, share)| (step.name().to_owned(), share)).collect();
+        shares(&summary.latency_ns).into_iter().map(|(step, share)| (step.name().to_owned(), share)).collect();
     let caption = Caption {
         id: "chart-shares",
         title: "Where the time goes",

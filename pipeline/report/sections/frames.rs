@@ -144,7 +144,7 @@ pub fn inference(summary: &Summary) -> Option<Section> {
         "<stage",
         ">delivered",
         ">inferred",
-        ">not selected",
+        ">unselected",
         ">dropped",
         ">failed",
         ">unfinished",
@@ -169,22 +169,22 @@ fn inference_row(id: &str, row: &InferenceIdentity) -> Vec<String> {
 }
 
 pub fn latency(summary: &Summary) -> Option<Section> {
-    let shares: BTreeMap<Step, f64> = shares(summary).into_iter().collect();
     Section::new("latency", "Latency", "ms, frames due in main; indented steps sum to end_to_end")
         .lines(negative_note(&summary.latency_ns))
-        .grid(latency_grid(&summary.latency_ns, &shares))
+        .grid(latency_grid(&summary.latency_ns))
         .shown()
 }
 
 pub fn latency_outside(summary: &Summary) -> Option<Section> {
     Section::new("latency-outside", "Latency outside main", "ms, frames due before or after main")
         .lines(negative_note(&summary.latency_outside_main_ns))
-        .grid(latency_grid(&summary.latency_outside_main_ns, &BTreeMap::new()))
+        .grid(latency_grid(&summary.latency_outside_main_ns))
         .html_only()
         .shown()
 }
 
-fn latency_grid(latency: &BTreeMap<Step, LatencyStats>, shares: &BTreeMap<Step, f64>) -> Grid {
+fn latency_grid(latency: &BTreeMap<Step, LatencyStats>) -> Grid {
+    let shares: BTreeMap<Step, f64> = shares(latency).into_iter().collect();
     let heads = ["<step", ">frames", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">share of mean"];
     let mut grid = Grid::new(&heads);
     for step in Step::ALL {

@@ -1,5 +1,6 @@
 //! Processes, warnings, and the facts that a result depends on: host, drives, clocks, preflight, phases, recipe.
 
+use contract::host::{Baseline, StorageFacts};
 use contract::summary::Summary;
 
 use super::Section;
@@ -55,32 +56,44 @@ pub fn host(summary: &Summary) -> Option<Section> {
 }
 
 pub fn drives(summary: &Summary) -> Option<Section> {
-    let mut rows = Vec::new();
-    for storage in &summary.storage {
-        let named = |name: &str| format!("{}: {name}", storage.path);
-        let no_device = storage.no_device_reason.clone().map(|reason| format!("{BLANK} ({reason})"));
-        rows.push((named("device"), storage.device.clone().or(no_device).unwrap_or_else(blank)));
-        rows.push((named("file system"), storage.file_system.clone().unwrap_or_else(blank)));
-        rows.push((named("mount options"), storage.mount_options.clone().unwrap_or_else(blank)));
-        rows.push((named("size"), bytes_or_blank(storage.size_bytes)));
-        rows.push((named("free"), bytes_or_blank(storage.free_bytes)));
-        rows.push((named("in memory"), if storage.ram { "yes, not a disk" } else { "no" }.to_owned()));
-        rows.extend(storage.device_facts.iter().map(|(name, value)| (named(name), value.clone())));
-    }
-    if let Some(baseline) = &summary.baseline {
-        let rate = |value: Option<f64>| match value {
-            Some(value) => format!("{} MiB/s", short(value / f64::from(1 << 20))),
-            None => blank(),
-        };
-        rows.push(fact("baseline: sequential write", rate(baseline.write_bytes_per_second)));
-        rows.push(fact("baseline: sequential read", rate(baseline.read_bytes_per_second)));
-        rows.push(fact(
-            "baseline: how",
-            format!("{}, {} in {}", baseline.method, bytes(baseline.bytes), baseline.path),
-        ));
-        rows.extend(baseline.note.as_ref().map(|note| fact("baseline: note", note)));
-    }
-    facts("drives", "Drives and file systems", rows)
+    let mut grid = Grid::new(&["<path", "<fact", "<value"]);
+    let mut put = |path: &str, rows: Vec<(String, String)>| {
+        for (index, (name, value)) in rows.into_iter().enumerate() {
+            let path = if index == 0 { path.to_owned() } else { String::new() };
+            grid.push(vec![path, name, value]);
+        }
+    };
+    summary.storage.iter().for_each(|storage| put(&storage.path, storage_rows(storage)));
+    summary.baseline.iter().for_each(|baseline| put(&baseline.path, baseline_rows(baseline)));
+    Section::new("drives", "Drives and file systems", "as the kernel names them").grid(grid).html_only().shown()
+}
+
+fn storage_rows(storage: &StorageFacts) -> Vec<(String, String)> {
+    let no_device = storage.no_device_reason.clone().map(|reason| format!("{BLANK} ({reason})"));
+    let mut rows = vec![
+        fact("device", storage.device.clone().or(no_device).unwrap_or_else(blank)),
+        fact("file system", storage.file_system.clone().unwrap_or_else(blank)),
+        fact("mount options", storage.mount_options.clone().unwrap_or_else(blank)),
+        fact("size", bytes_or_blank(storage.size_bytes)),
+        fact("free", bytes_or_blank(storage.free_bytes)),
+        fact("in memory", if storage.ram { "yes, not a disk" } else { "no" }),
+    ];
+    rows.extend(storage.device_facts.iter().map(|(name, value)| (name.clone(), value.clone())));
+    rows
+}
+
+fn baseline_rows(baseline: &Baseline) -> Vec<(String, String)> {
+    let rate = |value: Option<f64>| match value {
+        Some(value) => format!("{} MiB/s", short(value / f64::from(1 << 20))),
+        None => blank(),
+    };
+    let mut rows = vec![
+        fact("baseline, sequential write", rate(baseline.write_bytes_per_second)),
+        fact("baseline, sequential read", rate(baseline.read_bytes_per_second)),
+        fact("baseline, how", format!("{}, {}", baseline.method, bytes(baseline.bytes))),
+    ];
+    rows.extend(baseline.note.as_ref().map(|note| fact("baseline, note", note)));
+    rows
 }
 
 pub fn clocks(summary: &Summary) -> Option<Section> {
