@@ -9,7 +9,7 @@ use contract::histogram::{HistogramText, NsHistogram};
 use contract::latency::Step;
 use contract::ledger::Mark;
 use contract::phases::Phase;
-use contract::recorder::{Counter, DropCount};
+use contract::recorder::{Counter, DropCount, Outcome};
 use contract::stage::Ports;
 use contract::summary::{
     Audit, BrokerFacts, HostEntry, InferenceIdentity, InstanceFacts, SCHEMA_VERSION, ScenarioFacts, StageFacts, Status,
@@ -222,37 +222,42 @@ fn inference(run: &Run, books: &[Books]) -> BTreeMap<String, InferenceIdentity> 
     let scenario = &run.options.scenario;
     let infers = |stage: &&StageConfig| topology::ports(&run.services.registry, stage) == Some(Ports::Transform);
     let of_stage = |stage: &StageConfig| {
-        let sum = |counter| run.fleet.sum(counter, |instance| instance.stage.stage_id == stage.id);
         let fact = |name: &str| {
             let mut facts = run.fleet.of_stage(&stage.id).filter_map(|instance| instance.delta.facts.get(name));
             facts.next().and_then(|value| value.as_str().map(str::to_owned))
         };
-        // What was handed over and what was finished come from the ledger: they survive a kill.
+        // From the ledgers alone: they are exact to the frame after a kill, counters are up to a second old.
         let mine: Vec<&Books> = books.iter().filter(|books| books.stage_id == stage.id).collect();
         let topic = stage.from.clone().unwrap_or_default();
-        let noted = |mark| mine.iter().map(|books| books.sets.count(mark, &topic)).sum::<u64>();
-        let (delivered, done) = (noted(Mark::Seen), noted(Mark::Done));
-        let (inferred, not_selected) = (sum(Counter::Inferred), sum(Counter::NotSelected));
-        let (dropped, failed) = (sum(Counter::InferDropped), sum(Counter::InferFailed));
-        let corrupt = sum(Counter::Corrupt);
-        let unfinished = delivered.saturating_sub(done);
-        let died = mine.iter().any(|books| books.died);
-        let counted = inferred + not_selected + dropped + failed + corrupt;
+        let delivered = mine.iter().map(|books| books.sets.count(Mark::Seen, &topic)).sum::<u64>();
+        let ended = |outcome: Outcome| -> u64 {
+            mine.iter().map(|books| books.sets.count_reason(Mark::Done, outcome as u8, &topic)).sum()
+        };
+        let (inferred, not_selected) = (ended(Outcome::Inferred), ended(Outcome::NotSelected));
+        let (dropped, failed, corrupt) = (ended(Outcome::Dropped), ended(Outcome::Failed), ended(Outcome::Corrupt));
+        let finished = inferred + not_selected + dropped + failed + corrupt;
         let identity = InferenceIdentity {
             delivered,
             inferred,
             not_selected,
             dropped,
             failed,
-            unfinished,
-            // A killed stage's counters are up to a second old; its ledger is exact.
-            identity_holds: if died { delivered == done + unfinished } else { delivered == counted + unfinished },
+            corrupt,
+            unfinished: delivered.saturating_sub(finished),
+            identity_holds: finished <= delivered && counters_agree(run, &mine, &stage.id, finished),
             model: fact("model"),
             model_weights: fact("model_weights"),
         };
         (stage.id.clone(), identity)
     };
     scenario.stages.iter().filter(infers).map(of_stage).collect()
+}
+
+/// Two books of the same: what living instances counted must equal what their ledgers hold.
+fn counters_agree(run: &Run, mine: &[&Books], stage_id: &str, finished: u64) -> bool {
+    let sum = |counter| run.fleet.sum(counter, |instance| instance.stage.stage_id == stage_id);
+    let ends = [Counter::Inferred, Counter::NotSelected, Counter::InferDropped, Counter::InferFailed, Counter::Corrupt];
+    mine.iter().any(|books| books.died) || ends.into_iter().map(sum).sum::<u64>() == finished
 }
 
 fn evidence(

@@ -482,7 +482,8 @@ impl Run {
         self.enter(Phase::Main);
         while self.now_ns() < drain_ns {
             self.tick(Some(drain_ns)).await;
-            if self.trouble() {
+            // Past the end of the schedule sources are done as they should be.
+            if self.now_ns() < drain_ns && self.trouble() {
                 return self.cut_short().await;
             }
         }

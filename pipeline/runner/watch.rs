@@ -94,7 +94,8 @@ impl Watch {
         for (role, process) in &sample.processes {
             // A process that has just ended still tells its CPU time, but no memory: the largest size seen is kept.
             let peak = self.processes.get(role).map_or(0, |known| known.rss_bytes);
-            self.processes.insert(role.clone(), ProcessSample { rss_bytes: peak.max(process.rss_bytes), ..process.clone() });
+            self.processes
+                .insert(role.clone(), ProcessSample { rss_bytes: peak.max(process.rss_bytes), ..process.clone() });
         }
         Some(sample)
     }

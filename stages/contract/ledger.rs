@@ -236,6 +236,12 @@ impl LedgerSets {
         lanes
     }
 
+    /// Numbers under a mark with one reason in a topic, all lanes.
+    pub fn count_reason(&self, mark: Mark, reason: u8, topic: &str) -> u64 {
+        let matching = |key: &SetKey| key.mark == mark && key.reason == reason && key.topic == topic;
+        self.0.iter().filter(|(key, _)| matching(key)).map(|(_, set)| set.len()).sum()
+    }
+
     /// Numbers under a mark in a topic, all lanes.
     pub fn count(&self, mark: Mark, topic: &str) -> u64 {
         self.0.iter().filter(|(key, _)| key.mark == mark && key.topic == topic).map(|(_, set)| set.len()).sum()

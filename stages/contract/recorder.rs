@@ -125,6 +125,41 @@ gauges! {
     BatchRecords = "publish_batch_records",
 }
 
+/// How a frame ended in a consuming stage; each frame in exactly one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Read back by an audit.
+    Audited = 0,
+    Inferred = 1,
+    /// Left out by the selection; being handed over was its last step.
+    NotSelected = 2,
+    /// Given up by the stage.
+    Dropped = 3,
+    /// The work on it failed.
+    Failed = 4,
+    /// Not worked on, because its payload is not what was written.
+    Corrupt = 5,
+}
+
+impl Outcome {
+    fn counter(self) -> Option<Counter> {
+        match self {
+            Outcome::Inferred => Some(Counter::Inferred),
+            Outcome::NotSelected => Some(Counter::NotSelected),
+            Outcome::Dropped => Some(Counter::InferDropped),
+            Outcome::Failed => Some(Counter::InferFailed),
+            // Corrupt frames are counted when they are seen.
+            Outcome::Audited | Outcome::Corrupt => None,
+        }
+    }
+
+    /// Whether there was a last step that can be late.
+    fn has_last_step(self) -> bool {
+        matches!(self, Outcome::Audited | Outcome::Inferred | Outcome::NotSelected)
+    }
+}
+
 /// One frame as the recorder knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRef {
@@ -210,7 +245,7 @@ impl Recorder {
     /// Counts something with a reason, such as a decode error, beside its counter.
     pub fn reason(&self, counter: Counter, reason: &str) {
         self.add(counter, 1);
-        *lock(&self.0.reasons).entry(format!("{}: {reason}", counter.name())).or_default() += 1;
+        self.because(counter, reason);
     }
 
     /// A fact of this stage for the record: decode mode, weights, client settings.
@@ -264,7 +299,6 @@ impl Recorder {
         }
         self.add(Counter::Offered, 1);
         self.add(Counter::OfferedBytes, frame.bytes);
-        self.step(Step::SelfLag, frame.due_ns, self_lag_ns);
         if self.in_main(frame.due_ns) {
             self.add(Counter::OfferedMain, 1);
             if self_lag_ns > self.0.deadline_ns / 4 {
@@ -326,17 +360,29 @@ impl Recorder {
         }
     }
 
-    /// The last step of a frame is done.
-    pub fn done(&self, frame: FrameRef, end_ns: i64) {
-        if self.mark(Mark::Done, 0, frame.topic, frame.stream, frame.seq) {
-            self.add(Counter::Done, 1);
-            if self.in_main(frame.due_ns) {
-                self.add(Counter::DoneMain, 1);
-                if end_ns > frame.due_ns + self.0.deadline_ns {
-                    self.add(Counter::Late, 1);
-                }
+    /// A frame handed to this stage has ended at `end_ns`. The ledger keeps how, so that it is known after a kill.
+    pub fn done(&self, frame: FrameRef, outcome: Outcome, end_ns: i64) {
+        if !self.mark(Mark::Done, outcome as u8, frame.topic, frame.stream, frame.seq) {
+            return;
+        }
+        if let Some(counter) = outcome.counter() {
+            self.add(counter, 1);
+        }
+        if !outcome.has_last_step() {
+            return;
+        }
+        self.add(Counter::Done, 1);
+        if self.in_main(frame.due_ns) {
+            self.add(Counter::DoneMain, 1);
+            if end_ns > frame.due_ns + self.0.deadline_ns {
+                self.add(Counter::Late, 1);
             }
         }
+    }
+
+    /// Counts why something ended that is already counted, such as a failed inference.
+    pub fn because(&self, counter: Counter, reason: &str) {
+        *lock(&self.0.reasons).entry(format!("{}: {reason}", counter.name())).or_default() += 1;
     }
 
     /// The next offset to be read of a partition.
@@ -460,10 +506,23 @@ mod tests {
     fn lateness_counts_only_frames_due_in_main() {
         let (_folder, recorder) = recorder();
         for (seq, due, end) in [(0, 50, 500), (1, 100, 141), (2, 150, 190), (3, 199, 400), (4, 200, 900)] {
-            recorder.done(frame(seq, due), end);
+            recorder.done(frame(seq, due), Outcome::Audited, end);
         }
         let count = |counter| recorder.get(counter);
         assert_eq!((count(Counter::Done), count(Counter::DoneMain), count(Counter::Late)), (5, 3, 2));
+    }
+
+    #[test]
+    fn the_ledger_tells_how_each_frame_ended() {
+        let (_folder, recorder) = recorder();
+        let outcomes = [Outcome::Inferred, Outcome::Inferred, Outcome::NotSelected, Outcome::Failed, Outcome::Dropped];
+        for (seq, outcome) in outcomes.into_iter().enumerate() {
+            recorder.done(frame(seq as u64, 150), outcome, 400);
+        }
+        let sets = recorder.ledger_sets().unwrap();
+        let ended = |outcome: Outcome| sets.count_reason(Mark::Done, outcome as u8, "frames");
+        assert_eq!((ended(Outcome::Inferred), ended(Outcome::NotSelected), ended(Outcome::Failed)), (2, 1, 1));
+        assert_eq!((recorder.get(Counter::InferDropped), recorder.get(Counter::Late)), (1, 3));
     }
 
     #[test]

@@ -181,7 +181,7 @@ pub struct TopicAudit {
     pub replication: u32,
 }
 
-/// `delivered = inferred + not_selected + dropped + failed + unfinished`.
+/// `delivered = inferred + not_selected + dropped + failed + corrupt + unfinished`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InferenceIdentity {
@@ -190,6 +190,9 @@ pub struct InferenceIdentity {
     pub not_selected: u64,
     pub dropped: u64,
     pub failed: u64,
+    /// Not worked on, because the payload is not what was written.
+    #[serde(default)]
+    pub corrupt: u64,
     /// Handed to the stage and never finished, because it died or the drain ended.
     pub unfinished: u64,
     pub identity_holds: bool,

@@ -7,7 +7,12 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use contract::{Counter, Cx, Delivery, Frame, Receipt, flow::Complete, latency::Chain, recorder::FrameRef};
+use contract::{
+    Counter, Cx, Delivery, Frame, Receipt,
+    flow::Complete,
+    latency::Chain,
+    recorder::{FrameRef, Outcome},
+};
 
 /// A selected frame.
 #[derive(Debug)]
@@ -57,16 +62,14 @@ impl<'a> Books<'a> {
 
     /// The selection left it out: its last step was being handed to the stage.
     pub fn not_selected(&self, delivery: &Delivery) {
-        self.cx.recorder.add(Counter::NotSelected, 1);
-        self.cx.recorder.done(frame_ref(delivery), delivery.handed_ns);
+        self.cx.recorder.done(frame_ref(delivery), Outcome::NotSelected, delivery.handed_ns);
         self.completer.complete(delivery.receipt);
     }
 
     /// It was classified; [`Books::complete`] follows once its result is handed on.
     pub fn inferred(&self, work: &Work) {
         work.chain.record(&self.cx.recorder);
-        self.cx.recorder.add(Counter::Inferred, 1);
-        self.cx.recorder.done(work.of, work.chain.end_ns);
+        self.cx.recorder.done(work.of, Outcome::Inferred, work.chain.end_ns);
     }
 
     /// The last step is over, whatever became of the frame.
@@ -76,7 +79,7 @@ impl<'a> Books<'a> {
 
     /// Given up unseen; `reason` is one of few words.
     pub fn dropped(&self, work: &Work, reason: &'static str) {
-        self.cx.recorder.reason(Counter::InferDropped, reason);
+        self.ended(work, Outcome::Dropped, Counter::InferDropped, reason);
         self.complete(work);
     }
 
@@ -85,7 +88,12 @@ impl<'a> Books<'a> {
         if self.failures.fetch_add(1, Ordering::Relaxed) < LOGGED_FAILURES {
             tracing::warn!(stream = work.frame.stream, seq = work.frame.seq, reason, error, "inference failed");
         }
-        self.cx.recorder.reason(Counter::InferFailed, reason);
+        self.ended(work, Outcome::Failed, Counter::InferFailed, reason);
         self.complete(work);
+    }
+
+    fn ended(&self, work: &Work, outcome: Outcome, counter: Counter, reason: &str) {
+        self.cx.recorder.done(work.of, outcome, self.cx.clock.now_ns());
+        self.cx.recorder.because(counter, reason);
     }
 }
