@@ -350,13 +350,13 @@ mod tests {
     }
 
     #[test]
-    fn two_sources_do_not_share_a_topic() {
+    fn two_stages_do_not_share_a_topic() {
         let second = "  - id: uhd\n    kind: decode\n    to: frames\n    config: { file: b.mp4 }\n  - id: classify\n";
         expect(
             "  - id: classify\n",
             second,
-            "f.yaml:17:9: stage `uhd` (decode): topic `frames` is already written by source `cameras`, and their streams \
-             would share numbers: give each source its own topic",
+            "f.yaml:17:9: stage `uhd` (decode): topic `frames` is already written by stage `cameras`, and their streams \
+             would share numbers: give each stage its own topic",
         );
     }
 

@@ -9,6 +9,8 @@ mod emit;
 mod hint;
 mod load;
 pub mod model;
+#[cfg(test)]
+mod mutation;
 pub mod offer;
 mod overrides;
 pub mod problem;

@@ -39,8 +39,8 @@ pub struct Offer {
     pub free_space_floor_bytes: u64,
     /// Free space of the data directory, where it is known.
     pub free_bytes: Option<u64>,
-    /// CPU-seconds each second of the stages that can tell, without the broker.
-    pub cpu_seconds_per_second: f64,
+    /// CPU-seconds each second of the stages that can tell, without the broker; absent when none can.
+    pub cpu_seconds_per_second: Option<f64>,
     pub cpus: usize,
     /// What forbids the run, or should be known before it.
     pub findings: Vec<Finding>,
@@ -122,7 +122,10 @@ pub fn offer(scenario: &Scenario, registry: &Registry) -> Offer {
         disk_budget_bytes: scenario.broker.disk_budget.0,
         free_space_floor_bytes: scenario.broker.free_space_floor.0,
         free_bytes: None,
-        cpu_seconds_per_second: stages.iter().filter_map(|stage| stage.demand.cpu_seconds_per_second).sum(),
+        cpu_seconds_per_second: stages
+            .iter()
+            .filter_map(|stage| stage.demand.cpu_seconds_per_second)
+            .reduce(|a, b| a + b),
         cpus: available_parallelism().map_or(1, NonZero::get),
         stages,
         topics,
@@ -173,10 +176,10 @@ impl Offer {
     }
 
     fn compare_with_cpus(&mut self) {
-        if self.cpu_seconds_per_second > self.cpus as f64 {
+        if let Some(wanted) = self.cpu_seconds_per_second.filter(|wanted| *wanted > self.cpus as f64) {
             let message = format!(
-                "the stages want about {:.1} CPUs without the broker, this host has {}: expect late frames",
-                self.cpu_seconds_per_second, self.cpus
+                "the stages want about {wanted:.1} CPUs without the broker, this host has {}: expect late frames",
+                self.cpus
             );
             self.find(Severity::Warning, Subject::Run { key: "name".into() }, message);
         }
@@ -352,7 +355,7 @@ mod tests {
         // 30 s of 72 frames of 200,000 bytes and at most 256 around each, three times.
         assert_eq!(offer.disk_bytes, 30 * 72 * 200_256 * 3);
         assert!(offer.disk_bytes_complete && offer.is_runnable());
-        assert_eq!(offer.cpu_seconds_per_second, 0.625);
+        assert_eq!(offer.cpu_seconds_per_second, Some(0.625));
         assert_eq!(offer.topics[0].max_frame_bytes, Some(400_000));
         assert_eq!((offer.topics[1].frames_per_second, offer.topics[1].disk_bytes), (None, None));
     }
@@ -428,5 +431,15 @@ disk  1.30 GB after 30 s of warm-up and main; budget 10.00 GB, free 50.00 GB, fl
 CPU   about 0.62 of 2, without the broker
 ";
         assert_eq!(offer.to_string(), expected);
+        offer.stages[1].demand.cpu_seconds_per_second = None;
+        offer.disk_bytes_complete = false;
+        offer.frames_per_second = None;
+        let text = offer.to_string();
+        assert!(text.contains("load  unpaced or unknown: as fast as the broker takes it"), "{text}");
+        assert!(
+            text.contains("disk  as much as the broker takes in 30 s of warm-up and main; budget 10.00 GB"),
+            "{text}"
+        );
+        assert!(text.contains("CPU   at least 0.62 of 2, without the broker"), "{text}");
     }
 }

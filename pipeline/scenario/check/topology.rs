@@ -51,7 +51,7 @@ pub(super) fn check(root: &Node, registry: &Registry, found: &mut Findings) {
     let known = unknown_topics(&graph, found);
     if known && graph.complete {
         unused_and_unwritten(&graph, found);
-        shared_by_sources(&graph, found);
+        shared_topics(&graph, found);
     }
     circle(&graph, found);
 }
@@ -215,23 +215,22 @@ fn unused_and_unwritten(graph: &Graph<'_>, found: &mut Findings) {
     }
 }
 
-/// The audit knows a frame by topic, stream and number: two sources on one topic would be taken for one another.
-fn shared_by_sources(graph: &Graph<'_>, found: &mut Findings) {
-    let mut writers: BTreeMap<&str, &str> = BTreeMap::new();
-    for stage in graph.stages.iter().filter(|stage| !stage.has("from")) {
+/// The audit knows a frame by topic, stream and number: frames of two stages on one topic would be taken for one another.
+fn shared_topics(graph: &Graph<'_>, found: &mut Findings) {
+    let mut writers: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for (index, stage) in graph.stages.iter().enumerate() {
         let id = stage.node.text_of("id").unwrap_or_default();
-        for (topic, place) in &stage.to {
-            match writers.get(topic) {
-                Some(first) if *first != id => {
-                    let message = format!(
-                        "{}topic `{topic}` is already written by source `{first}`, and their streams would share numbers: give each source its own topic",
-                        stage.label
-                    );
-                    found.error(*place, message);
-                }
-                _ => {
-                    writers.insert(topic, id);
-                }
+        // What a stage reads and writes at once is a circle, reported as such.
+        let others = stage.to.iter().filter(|(topic, _)| stage.from.is_none_or(|(from, _)| from != *topic));
+        for (topic, place) in others {
+            let (first, first_id) = *writers.entry(topic).or_insert((index, id));
+            if first != index {
+                let message = format!(
+                    "{}topic `{topic}` is already written by stage `{first_id}`, and their streams would share numbers: \
+                     give each stage its own topic",
+                    stage.label
+                );
+                found.error(*place, message);
             }
         }
     }

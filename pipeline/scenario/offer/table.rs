@@ -21,7 +21,11 @@ impl fmt::Display for Offer {
         } else {
             writeln!(f)?;
         }
-        writeln!(f, "CPU   about {:.2} of {}, without the broker", self.cpu_seconds_per_second, self.cpus)?;
+        if let Some(cpu_seconds) = self.cpu_seconds_per_second {
+            let all = self.stages.iter().all(|stage| stage.demand.cpu_seconds_per_second.is_some());
+            let how = if all { "about" } else { "at least" };
+            writeln!(f, "CPU   {how} {cpu_seconds:.2} of {}, without the broker", self.cpus)?;
+        }
         for stage in &self.stages {
             for note in &stage.demand.notes {
                 writeln!(f, "note  {}: {note}", stage.id)?;
@@ -75,8 +79,11 @@ impl Offer {
             }
             _ => writeln!(f, "load  unpaced or unknown: as fast as the broker takes it")?,
         }
-        let least = if self.disk_bytes_complete { "" } else { "at least " };
-        write!(f, "disk  {least}{} after {} s of warm-up and main", bytes(self.disk_bytes), self.seconds)?;
+        match self.disk_bytes_complete {
+            true => write!(f, "disk  {} after", bytes(self.disk_bytes))?,
+            false => write!(f, "disk  as much as the broker takes in")?,
+        }
+        write!(f, " {} s of warm-up and main", self.seconds)?;
         write!(f, "; budget {}", bytes(self.disk_budget_bytes))?;
         if let Some(free) = self.free_bytes {
             write!(f, ", free {}, floor {}", bytes(free), bytes(self.free_space_floor_bytes))?;
