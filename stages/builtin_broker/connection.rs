@@ -78,7 +78,6 @@ fn run(
             add(&shared.counters.requests_panicked, 1);
             Err(Ended::Panicked)
         })?;
-        add(&shared.counters.requests, 1);
         match outcome {
             Outcome::Respond => {
                 stream.write_all(&output)?;
@@ -101,6 +100,7 @@ fn run(
 fn answer(caller: &Caller<'_>, frame: &Bytes, output: &mut Vec<u8>) -> Result<Outcome, Ended> {
     let (header, request) =
         request::decode(frame).inspect_err(|_| add(&caller.shared.counters.requests_malformed, 1))?;
+    caller.shared.counters.count_request(header.api_key, header.version);
     Ok(serve::answer(caller, &header, request, output)?)
 }
 

@@ -1,22 +1,37 @@
 //! Counters of what the broker did, and their snapshot for reports.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kafka_protocol::messages::ApiKey;
 use serde::{Deserialize, Serialize};
+
+use crate::storage::partition::lock;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A snapshot of the broker's counters since it was started.
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-        pub struct BrokerFacts { $($(#[$doc])* pub $name: u64,)* }
+        pub struct BrokerFacts {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Requests by type and version, as `Produce v7`: what the clients ask for.
+            pub requests_by_version: BTreeMap<String, u64>,
+        }
 
         /// The live counters, shared by all threads.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub $name: AtomicU64,)* }
+        pub(crate) struct Counters {
+            $(pub $name: AtomicU64,)*
+            by_version: Mutex<BTreeMap<(i16, i16), u64>>,
+        }
 
         impl Counters {
             pub fn snapshot(&self) -> BrokerFacts {
-                BrokerFacts { $($name: self.$name.load(Ordering::Relaxed),)* }
+                BrokerFacts {
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                    requests_by_version: self.requests_by_version(),
+                }
             }
         }
     };
@@ -27,7 +42,7 @@ counters! {
     connections,
     /// Connections closed at once because `max_connections` were open.
     connections_refused,
-    /// Requests answered (or taken, with acks=0).
+    /// Requests decoded and worked on.
     requests,
     /// Requests that could not be decoded; their connection was closed.
     requests_malformed,
@@ -73,6 +88,20 @@ counters! {
     rebalances,
     /// Offset commits stored, one for each partition.
     offsets_committed,
+}
+
+impl Counters {
+    /// Count a decoded request.
+    pub fn count_request(&self, api_key: i16, version: i16) {
+        add(&self.requests, 1);
+        *lock(&self.by_version).entry((api_key, version)).or_default() += 1;
+    }
+
+    fn requests_by_version(&self) -> BTreeMap<String, u64> {
+        let name = |key: i16| ApiKey::try_from(key).map_or_else(|()| key.to_string(), |key| format!("{key:?}"));
+        let by_version = lock(&self.by_version);
+        by_version.iter().map(|((key, version), count)| (format!("{} v{version}", name(*key)), *count)).collect()
+    }
 }
 
 /// Add to a counter; relaxed because counters order nothing.

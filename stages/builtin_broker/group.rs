@@ -362,7 +362,8 @@ impl Group {
 
     fn finish_join_if_due(&mut self, now_ms: u64) {
         let State::Preparing { not_before_ms, ends_ms } = self.state else { return };
-        if now_ms >= ends_ms || (self.all_joined() && now_ms >= not_before_ms) {
+        let nobody = self.members.is_empty();
+        if nobody || now_ms >= ends_ms || (self.all_joined() && now_ms >= not_before_ms) {
             self.finish_join(now_ms);
         }
     }

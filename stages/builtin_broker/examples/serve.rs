@@ -1,4 +1,4 @@
-//! A broker as a process of its own, for tests that kill it: `serve <data dir> [option=value ...]`.
+//! A broker as a process of its own, for tests that kill it: `serve <data dir> [option=value ...] [quiet]`.
 //!
 //! Prints `ready <bootstrap servers>`, serves until its standard input closes, then prints its facts as JSON.
 
@@ -30,11 +30,14 @@ fn options(arguments: impl Iterator<Item = String>) -> Result<BrokerOptions, Any
 
 #[expect(clippy::print_stdout, reason = "standard output is how the parent learns the address")]
 fn main() -> Result<(), AnyError> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let broker = Broker::start(options(std::env::args())?)?;
+    let (quiet, arguments): (Vec<String>, Vec<String>) = std::env::args().partition(|argument| argument == "quiet");
+    if quiet.is_empty() {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    }
+    let broker = Broker::start(options(arguments.into_iter())?)?;
     println!("ready {}", broker.bootstrap_servers());
     std::io::stdin().read_to_end(&mut Vec::new())?;
     let facts = broker.stop()?;
-    println!("{facts:?}");
+    println!("facts {}", serde_json::to_string(&facts)?);
     Ok(())
 }

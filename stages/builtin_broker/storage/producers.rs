@@ -159,6 +159,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         /// Whatever is resent among the last five batches, nothing is stored twice or out of order.
         #[test]
         fn resending_never_stores_twice(resends in proptest::collection::vec((0_usize..5, 1_i32..20), 1..60)) {

@@ -56,7 +56,7 @@ pub(crate) fn recover(
     let recovery = Recovery { placement, trust, counters };
     let failed = BrokerError::directory(&placement.dirs[0], "recover the partition in");
     if let (Trust::Clean, Some(mark)) = (trust, mark) {
-        match recovery.from_mark(mark) {
+        match recovery.by_mark(mark) {
             Ok(Some(recovered)) => return Ok(recovered),
             Ok(None) => {
                 tracing::warn!(partition = placement.name(), "files differ from the shutdown mark, scanning all")
@@ -66,7 +66,7 @@ pub(crate) fn recover(
             }
         }
     }
-    recovery.from_scan().map_err(failed)
+    recovery.by_scan().map_err(failed)
 }
 
 struct Recovery<'a> {
@@ -77,7 +77,7 @@ struct Recovery<'a> {
 
 impl Recovery<'_> {
     /// Believe the mark if the lengths of all files agree with it and the last segment ends as it says.
-    fn from_mark(&self, mark: &PartitionMark) -> io::Result<Option<Recovered>> {
+    fn by_mark(&self, mark: &PartitionMark) -> io::Result<Option<Recovered>> {
         let Some((last, closed)) = mark.segments.split_last() else { return Ok(None) };
         for dir in &self.placement.dirs {
             let listed: Vec<i64> = mark.segments.iter().map(|segment| segment.base_offset).collect();
@@ -137,7 +137,7 @@ impl Recovery<'_> {
         self.placement.dirs.iter().map(open).collect()
     }
 
-    fn from_scan(&self) -> io::Result<Recovered> {
+    fn by_scan(&self) -> io::Result<Recovered> {
         for dir in &self.placement.dirs {
             fs::create_dir_all(dir)?;
         }

@@ -121,7 +121,7 @@ pub fn send(
         record.partition = partition;
         match producer.send(record) {
             Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
-                drop(producer.poll(Duration::from_millis(20)))
+                producer.poll(Duration::from_millis(20));
             }
             other => return other.map_err(|(error, _)| error),
         }
