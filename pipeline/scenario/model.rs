@@ -13,12 +13,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
+    /// Name, seed and lengths of the run.
     pub run: RunConfig,
+    /// The Kafka cluster; without `bootstrap_servers` the built-in broker is started.
     #[serde(default)]
     pub broker: BrokerConfig,
+    /// Topics to create.
     #[serde(default)]
     pub topics: Vec<TopicConfig>,
+    /// What runs; each entry is one stage.
     pub stages: Vec<StageConfig>,
+    /// Limits that decide between PASS, FAIL and INVALID.
     #[serde(default)]
     pub verdict: VerdictConfig,
     /// Devices and paths to watch beside the broker's data directory.
@@ -132,7 +137,7 @@ pub struct RestartConfig {
 pub struct StageConfig {
     /// Unique name: letters, digits, `-` and `_`.
     pub id: String,
-    /// One of `reelbench stage list`.
+    /// What it does; `reelbench stage list` lists the kinds.
     pub kind: String,
     /// Topic to read.
     #[serde(default)]
@@ -146,11 +151,13 @@ pub struct StageConfig {
     /// Processes. Default 1.
     #[serde(default = "default_instances")]
     pub instances: u32,
+    /// How it writes to topics.
     #[serde(default)]
     pub publish: PublishConfig,
+    /// How it reads from its topic.
     #[serde(default)]
     pub consume: ConsumeConfig,
-    /// Settings of this kind; see `reelbench schema`.
+    /// Settings of its kind.
     #[serde(default = "empty_mapping")]
     pub config: serde_json::Value,
 }
@@ -198,6 +205,7 @@ pub enum DecodeRole {
 pub struct VerdictConfig {
     /// Share of frames due in main that may be late, dropped or lost. Default 0.001.
     pub budget: f64,
+    /// Whether decoding is part of the generator or under test. Default `generator`.
     pub decode: DecodeRole,
     /// Longest p99 of `end_to_end` (or `handed` without inference). Default: none.
     pub p99: Option<Span>,
@@ -215,6 +223,7 @@ impl Default for VerdictConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObserveConfig {
+    /// Unique name, for the report.
     pub id: String,
     /// A path; the device behind it is watched.
     pub path: PathBuf,
