@@ -261,10 +261,6 @@ impl DecodeConfig {
         problems.extend(sides.into_iter().filter_map(|(name, side)| within(name, side?, 2, MAX_SIDE_PX)));
         problems.extend(self.pace_problem());
         problems.extend(self.pattern.as_ref().and_then(PatternConfig::problem));
-        if self.url.is_some() && self.mode == Mode::Cached && self.repeat {
-            // A live address never ends, so priming would not either.
-            problems.push("mode `cached` needs a video with an end; use `shared` for an address".into());
-        }
         if self.timeout.0 < Duration::from_millis(100) {
             problems.push(format!("`timeout` is {}; at least 100ms", self.timeout));
         }

@@ -1,7 +1,7 @@
 //! What can go wrong with a source of video, each with the place and a remedy.
 
-use contract::StageError;
 use contract::error::ErrorCode;
+use contract::{Span, StageError};
 use picture::PictureError;
 
 /// An error about one source; `place` is the file or address.
@@ -28,8 +28,8 @@ pub enum VideoError {
     },
     #[error("{place}: no frame could be decoded ({packets} packets, {errors} errors); the file is empty or damaged")]
     NoFrames { place: String, packets: u64, errors: u64 },
-    #[error("{place}: nothing came for {waited_seconds} s; the source is gone or the network is too slow")]
-    Silent { place: String, waited_seconds: u64 },
+    #[error("{place}: nothing came for {waited}; the source is gone, or `timeout` is too short for it")]
+    Silent { place: String, waited: Span },
     #[error("{place}: reading failed: {source}")]
     Read {
         place: String,

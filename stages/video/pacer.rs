@@ -220,8 +220,8 @@ impl<'a> Pacer<'a> {
 
     /// Offer every frame whose time has come, up to a round's worth.
     fn offer_due(&mut self) {
-        let end_ns = self.end_ns();
         for _ in 0..OFFERS_A_ROUND {
+            let end_ns = self.end_ns();
             let now_ns = self.cx.clock.now_ns();
             let Some(due_ns) = self.next_due_ns() else { return };
             let over = if self.unpaced { now_ns >= end_ns } else { due_ns >= end_ns };
@@ -254,6 +254,8 @@ impl<'a> Pacer<'a> {
         if self.offered_bytes > budget && self.failure.is_none() {
             let message = format!("offered more than its budget of {budget} bytes; it stops");
             self.failure = Some(StageError::limit(self.cx.stage_id.clone(), message));
+            // Not even what is due already: the schedule ends before its first frame.
+            self.stopped_ns = Some(0);
         }
     }
 

@@ -314,12 +314,14 @@ impl Encoder {
     /// Until the decoder has ended, or until `sink` wants no more.
     fn run(mut self, receiver: &Receiver<Decoded>, sink: &dyn ItemSink) -> Result<(), StageError> {
         let mut errors_in_a_row = 0;
+        let mut sizes = Sizes::default();
         loop {
             let (picture, time) = match receiver.recv() {
                 Ok(Decoded::Frame(picture, time)) => (picture, time),
                 Ok(Decoded::End(result)) => return result.map_err(|error| error.into_stage(&self.place)),
                 Err(_) => return Err(StageError::stage(self.place, "the decoder's thread ended unexpectedly")),
             };
+            sizes.note(&picture, &self.cx);
             let begun = mono_ns();
             let converted = self.converter.convert(&picture);
             self.cx.recorder.step(Step::Encode, due_ns(time.ns, self.speed), mono_ns() - begun);
@@ -342,6 +344,24 @@ impl Encoder {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Counts how often a source changes the size of its pictures.
+#[derive(Default)]
+struct Sizes {
+    last: Option<(u32, u32)>,
+    changes: u64,
+}
+
+impl Sizes {
+    fn note(&mut self, picture: &Picture, cx: &Cx) {
+        let Picture::Decoded(frame) = picture else { return };
+        let size = (frame.width_px(), frame.height_px());
+        if self.last.replace(size).is_some_and(|last| last != size) {
+            self.changes += 1;
+            cx.recorder.fact("geometry_changes", self.changes);
         }
     }
 }

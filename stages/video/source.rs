@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use contract::clock::mono_ns;
-use contract::{Rational, Shutdown};
+use contract::{Rational, Shutdown, Span};
 use ffmpeg_next as ffmpeg;
 use ffmpeg_next::codec::packet::side_data;
 
@@ -108,13 +108,20 @@ pub struct OpenOptions {
     pub threads: u32,
     /// Longest wait for any one answer of the source.
     pub timeout: Duration,
-    /// Ends waiting at once when raised.
+    /// Ends waiting at once: a stop while opening, an abort at any time.
     pub shutdown: Shutdown,
+    /// Ends waiting at once when set: nobody wants this source any more.
+    pub cancel: Arc<AtomicBool>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { threads: 1, timeout: Duration::from_secs(10), shutdown: Shutdown::default() }
+        OpenOptions {
+            threads: 1,
+            timeout: Duration::from_secs(10),
+            shutdown: Shutdown::default(),
+            cancel: Arc::default(),
+        }
     }
 }
 
@@ -126,8 +133,8 @@ pub(crate) struct Watchdog(Arc<WatchdogState>);
 struct WatchdogState {
     deadline_mono_ns: AtomicI64,
     expired: AtomicBool,
-    timeout: Duration,
-    shutdown: Shutdown,
+    opening: AtomicBool,
+    options: OpenOptions,
 }
 
 impl Watchdog {
@@ -135,20 +142,31 @@ impl Watchdog {
         let state = WatchdogState {
             deadline_mono_ns: AtomicI64::new(i64::MAX),
             expired: AtomicBool::new(false),
-            timeout: options.timeout,
-            shutdown: options.shutdown.clone(),
+            opening: AtomicBool::new(true),
+            options: options.clone(),
         };
         Watchdog(Arc::new(state))
     }
 
     /// Give the next call its time.
     pub(crate) fn arm(&self) {
-        let timeout_ns = i64::try_from(self.0.timeout.as_nanos()).unwrap_or(i64::MAX);
+        let timeout_ns = i64::try_from(self.0.options.timeout.as_nanos()).unwrap_or(i64::MAX);
         self.0.deadline_mono_ns.store(mono_ns().saturating_add(timeout_ns), Ordering::Relaxed);
     }
 
+    /// The source is open: from now on a stop lets it be read to the end of the schedule.
+    fn opened(&self) {
+        self.0.opening.store(false, Ordering::Relaxed);
+    }
+
+    fn is_unwanted(&self) -> bool {
+        let OpenOptions { shutdown, cancel, .. } = &self.0.options;
+        let stopping = self.0.opening.load(Ordering::Relaxed) && shutdown.is_stopping();
+        stopping || shutdown.is_aborting() || cancel.load(Ordering::Relaxed)
+    }
+
     fn must_end(&self) -> bool {
-        if self.0.shutdown.is_aborting() {
+        if self.is_unwanted() {
             return true;
         }
         let over = mono_ns() > self.0.deadline_mono_ns.load(Ordering::Relaxed);
@@ -158,13 +176,13 @@ impl Watchdog {
         over
     }
 
-    /// Why FFmpeg came back with `error`.
+    /// Why FFmpeg came back with `error`, if it was told to.
     pub(crate) fn explain(&self, place: &str, error: ffmpeg::Error) -> Option<VideoError> {
         let place = place.to_owned();
         if self.0.expired.load(Ordering::Relaxed) {
-            return Some(VideoError::Silent { place, waited_seconds: self.0.timeout.as_secs() });
+            return Some(VideoError::Silent { place, waited: Span(self.0.options.timeout) });
         }
-        (error == ffmpeg::Error::Exit || self.0.shutdown.is_aborting()).then_some(VideoError::Interrupted { place })
+        (error == ffmpeg::Error::Exit || self.is_unwanted()).then_some(VideoError::Interrupted { place })
     }
 }
 
@@ -221,6 +239,7 @@ impl Demuxer {
         .map_err(|source| {
             watchdog.explain(&place, source).unwrap_or(VideoError::Open { place: place.clone(), source })
         })?;
+        watchdog.opened();
         let stream_index = choose_stream(&input, &place)?;
         discard_others(&mut input, stream_index);
         let info = describe(&input, stream_index);

@@ -2,6 +2,7 @@
 //! decode, encode, blocked, self_lag, enqueue.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -56,12 +57,14 @@ impl Stage for Decode {
 /// The threads behind live sources; ended and joined when dropped.
 #[derive(Default)]
 struct Producers {
+    cancel: Arc<AtomicBool>,
     feeds: Vec<Arc<Feed>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Producers {
     fn drop(&mut self) {
+        self.cancel.store(true, Ordering::Relaxed);
         self.feeds.iter().for_each(|feed| feed.close());
         for thread in self.threads.drain(..) {
             // A panic there has ended the feed with an error already.
@@ -83,9 +86,14 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn new(config: DecodeConfig, cx: &'a Cx) -> Result<Builder<'a>, StageError> {
         let sources = config.sources()?;
-        let options =
-            OpenOptions { threads: config.decode_threads, timeout: config.timeout.0, shutdown: cx.shutdown.clone() };
-        let (wake, producers) = (Arc::default(), Producers::default());
+        let options = OpenOptions {
+            threads: config.decode_threads,
+            timeout: config.timeout.0,
+            shutdown: cx.shutdown.clone(),
+            cancel: Arc::default(),
+        };
+        let producers = Producers { cancel: options.cancel.clone(), feeds: Vec::new(), threads: Vec::new() };
+        let wake = Arc::default();
         Ok(Builder { config, cx, sources, options, wake, producers, plans: Vec::new() })
     }
 
