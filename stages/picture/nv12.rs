@@ -52,15 +52,68 @@ pub fn yuv420_to_nv12(image: &Yuv420Image, out: &mut Vec<u8>) {
 /// Convert to RGB, chroma repeated for each of its four pixels; `target` takes the picture's size.
 pub fn nv12_to_rgb(source: &Nv12View<'_>, colour: Colour, target: &mut RgbImage) -> Result<(), PictureError> {
     target.reshape(source.width, source.height)?;
-    let weights = RgbWeights::of(colour);
-    let width = source.width as usize;
-    let chroma_row_len = source.width.div_ceil(2) as usize * 2;
-    for (y, row) in target.pixels_mut().chunks_exact_mut(width * 3).enumerate() {
-        let luma = &source.luma[y * width..][..width];
-        let chroma = &source.chroma[y / 2 * chroma_row_len..][..chroma_row_len];
-        rgb_row(luma, chroma, row, &weights);
-    }
+    convert_rows(source, &RgbWeights::of(colour), target.pixels_mut());
     Ok(())
+}
+
+#[expect(unsafe_code, reason = "calls the AVX2 build of the same safe code after checking that the CPU has AVX2")]
+fn convert_rows(source: &Nv12View<'_>, weights: &RgbWeights, pixels: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has AVX2, the only thing the function asks for.
+        return unsafe { convert_rows_avx2(source, weights, pixels) };
+    }
+    convert_rows_portable(source, weights, pixels);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn convert_rows_avx2(source: &Nv12View<'_>, weights: &RgbWeights, pixels: &mut [u8]) {
+    convert_rows_portable(source, weights, pixels);
+}
+
+/// Chroma terms once for two rows; then each row plane by plane, which vectorises, and interleaved at the end.
+#[inline(always)]
+fn convert_rows_portable(source: &Nv12View<'_>, weights: &RgbWeights, pixels: &mut [u8]) {
+    let width = source.width as usize;
+    let padded = width.next_multiple_of(2);
+    let mut terms = [(); 3].map(|()| vec![0i16; padded]);
+    let mut planes = [(); 3].map(|()| vec![0u8; width]);
+    let rows = source.luma.chunks_exact(width).zip(pixels.chunks_exact_mut(width * 3));
+    for (y, (luma, row)) in rows.enumerate() {
+        if y % 2 == 0 {
+            chroma_terms(&source.chroma[y / 2 * padded..][..padded], &mut terms, weights);
+        }
+        for (plane, terms) in planes.iter_mut().zip(&terms) {
+            for ((out, &y), &term) in plane.iter_mut().zip(luma).zip(terms) {
+                let scaled = times(i16::from(y).wrapping_sub(weights.black), weights.luma);
+                *out = finish(scaled.wrapping_add(term), 0);
+            }
+        }
+        interleave(&planes, row);
+    }
+}
+
+#[inline(always)]
+fn chroma_terms(chroma: &[u8], terms: &mut [Vec<i16>; 3], weights: &RgbWeights) {
+    let [red, green, blue] = terms;
+    let to = red.chunks_exact_mut(2).zip(green.chunks_exact_mut(2)).zip(blue.chunks_exact_mut(2));
+    for (pair, ((red, green), blue)) in chroma.chunks_exact(2).zip(to) {
+        // Weights are halved to fit, samples doubled in return.
+        let (u, v) = ((i16::from(pair[0]) - 128) * 2, (i16::from(pair[1]) - 128) * 2);
+        red.fill(times(v, weights.red_from_v));
+        green.fill(times(u, weights.green_from_u).wrapping_add(times(v, weights.green_from_v)));
+        blue.fill(times(u, weights.blue_from_u));
+    }
+}
+
+#[inline(always)]
+fn interleave(planes: &[Vec<u8>; 3], row: &mut [u8]) {
+    let [red, green, blue] = planes;
+    let from = red.iter().zip(green).zip(blue);
+    for (pixel, ((&red, &green), &blue)) in row.chunks_exact_mut(3).zip(from) {
+        (pixel[0], pixel[1], pixel[2]) = (red, green, blue);
+    }
 }
 
 struct RgbWeights {
@@ -87,20 +140,6 @@ impl RgbWeights {
             green_from_u: chroma(-2.0 * (1.0 - kb) * kb / kg),
             green_from_v: chroma(-2.0 * (1.0 - kr) * kr / kg),
             blue_from_u: chroma(2.0 * (1.0 - kb)),
-        }
-    }
-}
-
-fn rgb_row(luma: &[u8], chroma: &[u8], row: &mut [u8], weights: &RgbWeights) {
-    let pairs = luma.chunks(2).zip(row.chunks_mut(6)).zip(chroma.chunks_exact(2));
-    for ((luma, pixels), chroma) in pairs {
-        let (u, v) = (i16::from(chroma[0]) - 128, i16::from(chroma[1]) - 128);
-        let red = times(v * 2, weights.red_from_v);
-        let green = times(u * 2, weights.green_from_u) + times(v * 2, weights.green_from_v);
-        let blue = times(u * 2, weights.blue_from_u);
-        for (pixel, &y) in pixels.chunks_exact_mut(3).zip(luma) {
-            let y = times(i16::from(y) - weights.black, weights.luma);
-            pixel.copy_from_slice(&[finish(y + red, 0), finish(y + green, 0), finish(y + blue, 0)]);
         }
     }
 }

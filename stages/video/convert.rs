@@ -117,16 +117,12 @@ impl Converter {
                 yuv420_to_nv12(&self.ready, &mut bytes);
                 Ok(Payload { bytes: bytes.into(), geometry })
             }
-            Encoding::Rgb24 | Encoding::Tensor => {
-                let tensor = self.spec.encoding == Encoding::Tensor;
+            Encoding::Rgb24 => self.make_packed_rgb(picture),
+            Encoding::Tensor => {
                 let image = self.make_rgb(picture)?;
                 let geometry = Geometry::new(image.width(), image.height());
                 let mut bytes = Vec::new();
-                if tensor {
-                    rgb_to_chw(image.view(), &mut bytes);
-                } else {
-                    bytes.extend_from_slice(image.pixels());
-                }
+                rgb_to_chw(image.view(), &mut bytes);
                 Ok(Payload { bytes: bytes.into(), geometry })
             }
             Encoding::Json => Err(VideoError::Convert {
@@ -193,11 +189,20 @@ impl Converter {
         Ok(())
     }
 
+    fn make_packed_rgb(&mut self, picture: &Picture) -> Result<Payload, VideoError> {
+        if !self.orientation.is_upright() {
+            let image = self.make_rgb(picture)?;
+            let geometry = Geometry::new(image.width(), image.height());
+            return Ok(Payload { bytes: Bytes::copy_from_slice(image.pixels()), geometry });
+        }
+        let source = scale_source(picture);
+        let (width, height) = self.coded_target(source.width, source.height);
+        let bytes = self.scaler.packed_rgb(&source, (width, height))?.into();
+        Ok(Payload { bytes, geometry: Geometry::new(width, height) })
+    }
+
     fn make_rgb(&mut self, picture: &Picture) -> Result<&RgbImage, VideoError> {
-        let source = match picture {
-            Picture::Decoded(decoded) => ScaleSource::frame(&decoded.frame, colour_of(&decoded.frame)),
-            Picture::Drawn(image) => ScaleSource::image(image),
-        };
+        let source = scale_source(picture);
         let (width, height) = self.coded_target(source.width, source.height);
         self.rgb.reshape(width, height)?;
         self.scaler.fill_rgb(&source, &mut self.rgb)?;
@@ -206,6 +211,13 @@ impl Converter {
         }
         self.orientation.turn_rgb(&self.rgb, &mut self.turned_rgb)?;
         Ok(&self.turned_rgb)
+    }
+}
+
+fn scale_source(picture: &Picture) -> ScaleSource<'_> {
+    match picture {
+        Picture::Decoded(decoded) => ScaleSource::frame(&decoded.frame, colour_of(&decoded.frame)),
+        Picture::Drawn(image) => ScaleSource::image(image),
     }
 }
 

@@ -127,14 +127,41 @@ impl Scaler {
         let size = (target.width(), target.height());
         let row_bytes = size.0 as usize * 3;
         let stride = row_bytes.next_multiple_of(ROW_ALIGN_BYTES);
-        self.rgb_rows.resize(stride * size.1 as usize + TAIL_BYTES, 0);
-        let planes = [self.rgb_rows.as_mut_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut()];
-        self.run(source, Pixel::RGB24, size, Colour::JPEG, planes, [stride as i32, 0, 0, 0])?;
-        let rows = self.rgb_rows.chunks_exact(stride);
-        for (to, from) in target.pixels_mut().chunks_exact_mut(row_bytes).zip(rows) {
+        let mut rows = std::mem::take(&mut self.rgb_rows);
+        rows.resize(stride * size.1 as usize + TAIL_BYTES, 0);
+        let scaled = self.run_rgb(source, size, &mut rows, stride);
+        for (to, from) in target.pixels_mut().chunks_exact_mut(row_bytes).zip(rows.chunks_exact(stride)) {
             to.copy_from_slice(&from[..row_bytes]);
         }
-        Ok(())
+        self.rgb_rows = rows;
+        scaled
+    }
+
+    /// Packed RGB24 of `size` in a buffer of its own, written in place where the row length allows.
+    pub(crate) fn packed_rgb(&mut self, source: &ScaleSource<'_>, size: (u32, u32)) -> Result<Vec<u8>, VideoError> {
+        let row_bytes = size.0 as usize * 3;
+        let packed_bytes = row_bytes * size.1 as usize;
+        if row_bytes % ROW_ALIGN_BYTES == 0 {
+            let mut pixels = vec![0; packed_bytes + TAIL_BYTES];
+            self.run_rgb(source, size, &mut pixels, row_bytes)?;
+            pixels.truncate(packed_bytes);
+            return Ok(pixels);
+        }
+        let mut image = RgbImage::new(size.0, size.1)?;
+        self.fill_rgb(source, &mut image)?;
+        Ok(image.into_pixels())
+    }
+
+    fn run_rgb(
+        &mut self,
+        source: &ScaleSource<'_>,
+        size: (u32, u32),
+        rows: &mut [u8],
+        stride: usize,
+    ) -> Result<(), VideoError> {
+        assert!(rows.len() >= stride * size.1 as usize + TAIL_BYTES, "rows and tail for vector stores");
+        let planes = [rows.as_mut_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut()];
+        self.run(source, Pixel::RGB24, size, Colour::JPEG, planes, [stride as i32, 0, 0, 0])
     }
 
     /// `planes` must hold `to_size` pixels of `to` at `strides`, with slack after each row and plane for vector stores.
