@@ -3,11 +3,12 @@
 //!
 //! Not handed to the stage, and complete at once: records of another run or not ours (`foreign`), the same offset again
 //! (`redelivered`), the same frame at another offset (`duplicate`), and frames whose payload does not have its CRC
-//! (`corrupt`): those count as delivered and, because no stage will work on them, as done.
+//! (`corrupt`): those count as delivered and, because no stage will work on them, end here as corrupt.
 //!
 //! Instances share the partitions; one that gets none is ready too. Until the stage first asks for a frame the assigned
 //! partitions are paused.
 
+mod bell;
 mod commit;
 mod join;
 mod member;
@@ -32,6 +33,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers};
 use rdkafka::{Offset, TopicPartitionList};
 
+use self::bell::Bell;
 use self::commit::Committer;
 use self::join::Joining;
 use self::member::{Books, Completer, Member};
@@ -49,13 +51,15 @@ const TICK_NS: i64 = 50_000_000;
 const SETTLE_NS: i64 = 200_000_000;
 /// How long one such question may take.
 const ASK: Duration = Duration::from_secs(2);
-const POLL: Duration = Duration::from_millis(20);
+/// Longest wait for the client library: the bell is trusted, but not with a run.
+const LISTEN: Duration = Duration::from_millis(50);
 
 /// An `Input` over a Kafka consumer group.
 pub struct Consumer {
     cx: Cx,
     books: Arc<Books>,
     consumer: Arc<BaseConsumer<Member>>,
+    bell: Arc<Bell>,
     joining: Option<Joining>,
     committer: Option<Committer>,
     next_tick_ns: i64,
@@ -74,15 +78,18 @@ impl Consumer {
         let settings = ConsumeSettings::new(cx, spec)?;
         cx.recorder.fact("consume", settings.fact());
         let books = Arc::new(Books::new(cx, spec.topic.clone()));
-        let consumer: BaseConsumer<Member> = client::client_config(&settings.client)
+        let mut consumer: BaseConsumer<Member> = client::client_config(&settings.client)
             .create_with_context(Member::new(books.clone()))
             .map_err(|error| client::creation_error(&spec.bootstrap_servers, &error))?;
         topic::expect(consumer.client(), &spec.bootstrap_servers, std::slice::from_ref(&spec.topic), CONNECT)?;
         consumer
             .subscribe(&[&spec.topic.name])
             .map_err(|error| StageError::broker(format!("topic {}", spec.topic.name), error.to_string()))?;
+        let bell = Arc::new(Bell::default());
+        let rope = bell.clone();
+        consumer.set_nonempty_callback(move || rope.ring());
         let consumer = Arc::new(consumer);
-        let joining = Joining::start(consumer.clone())?;
+        let joining = Joining::start(consumer.clone(), bell.clone())?;
         wait_joined(cx, spec, &books)?;
         let now_ns = mono_ns();
         let committer = Committer::start(consumer.clone(), books.clone(), settings.commit_interval)?;
@@ -90,6 +97,7 @@ impl Consumer {
             cx: cx.clone(),
             books,
             consumer,
+            bell,
             joining: Some(joining),
             committer: Some(committer),
             next_tick_ns: now_ns,
@@ -263,9 +271,8 @@ impl Input for Consumer {
                 self.books.record_positions();
                 return Ok(Next::Closed);
             }
-            let left = Duration::from_nanos((end_ns - now_ns).max(0) as u64);
             let consumer = self.consumer.clone();
-            match consumer.poll(left.min(POLL)) {
+            match consumer.poll(Duration::ZERO) {
                 Some(Ok(message)) => {
                     self.idle = false;
                     if let Some(delivery) = self.take(&message) {
@@ -273,7 +280,11 @@ impl Input for Consumer {
                     }
                 }
                 Some(Err(error)) => self.judge_error(&error)?,
-                None => self.idle = true,
+                None => {
+                    self.idle = true;
+                    let left = Duration::from_nanos((end_ns - now_ns).max(0) as u64);
+                    self.bell.wait(left.min(LISTEN));
+                }
             }
             now_ns = mono_ns();
             if now_ns >= end_ns {

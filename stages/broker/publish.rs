@@ -35,8 +35,9 @@ use self::routes::Routes;
 use self::settings::PublishSettings;
 use crate::{client, size_chain, topic};
 
-/// How often gauges are set and frames that wait are looked at when no report comes.
-const TICK: Duration = Duration::from_millis(50);
+/// How often gauges are set and frames that wait are looked at when no report comes. Not shorter: rdkafka's timed poll spins
+/// through the last millisecond of its wait.
+const TICK: Duration = Duration::from_millis(250);
 /// How long the broker may take to answer before t0.
 const CONNECT: Duration = Duration::from_secs(15);
 /// Longest pause in `flush` between looks at the deadline and at an abort.

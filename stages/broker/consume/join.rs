@@ -10,9 +10,10 @@ use contract::StageError;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::{Message, Offset};
 
+use super::bell::Bell;
 use super::member::Member;
 
-const POLL: Duration = Duration::from_millis(20);
+const LISTEN: Duration = Duration::from_millis(20);
 const SEEK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Joining {
@@ -21,24 +22,32 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    pub(crate) fn start(consumer: Arc<BaseConsumer<Member>>) -> Result<Self, StageError> {
+    pub(crate) fn start(consumer: Arc<BaseConsumer<Member>>, bell: Arc<Bell>) -> Result<Self, StageError> {
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let thread = std::thread::Builder::new()
             .name("consume-join".into())
             .spawn(move || {
                 while !told.load(Ordering::Acquire) {
-                    // What is assigned is paused, so this serves only the group; an error is seen again by the reader.
-                    if let Some(Ok(message)) = consumer.poll(POLL) {
-                        let back = Offset::Offset(message.offset());
-                        if let Err(error) = consumer.seek(message.topic(), message.partition(), back, SEEK) {
-                            tracing::error!(%error, "a record read before the start cannot be put back");
-                        }
-                    }
+                    serve(&consumer, &bell);
                 }
             })
             .map_err(|error| StageError::limit("thread consume-join", error.to_string()))?;
         Ok(Joining { stop, thread: Some(thread) })
+    }
+}
+
+/// What is assigned is paused, so this serves only the group; an error is seen again by the reader.
+fn serve(consumer: &BaseConsumer<Member>, bell: &Bell) {
+    match consumer.poll(Duration::ZERO) {
+        Some(Ok(message)) => {
+            let back = Offset::Offset(message.offset());
+            if let Err(error) = consumer.seek(message.topic(), message.partition(), back, SEEK) {
+                tracing::error!(%error, "a record read before the start cannot be put back");
+            }
+        }
+        Some(Err(_)) => {}
+        None => bell.wait(LISTEN),
     }
 }
 

@@ -1,5 +1,4 @@
-//! Which topic and partition a stream's frames go to. Explicit, because hashing keys leaves partitions empty: stream mod T is
-//! the topic, (stream / T) mod P the partition, so that partitions stay even with any number of topics.
+//! Which topic and partition a stream's frames go to, by the contract's spread, as numbers of lanes.
 
 use contract::flow::{Spread, TopicRef};
 
@@ -33,14 +32,14 @@ impl Routes {
         self.spread == Spread::Copy && self.topics.len() > 1
     }
 
-    fn lane(&self, slot: usize, n: u32) -> usize {
-        self.first_lane[slot] + (n % self.topics[slot].partitions as u32) as usize
+    fn lane(&self, slot: usize, stream: u32) -> usize {
+        let partitions = self.topics[slot].partitions;
+        self.first_lane[slot] + self.spread.partition_of(stream, self.topics.len(), partitions) as usize
     }
 
     /// The lane of a stream's first (or only) topic.
     pub(crate) fn lane_of(&self, stream: u32) -> usize {
-        let topics = self.topics.len() as u32;
-        if self.copies() { self.lane(0, stream) } else { self.lane((stream % topics) as usize, stream / topics) }
+        self.lane(self.spread.topic_of(stream, self.topics.len()), stream)
     }
 
     /// Every lane a copied frame goes to, rising.
@@ -49,8 +48,7 @@ impl Routes {
     }
 
     pub(crate) fn topic_of(&self, stream: u32) -> u16 {
-        let slot = if self.copies() { 0 } else { stream as usize % self.topics.len() };
-        self.topics[slot].index
+        self.topics[self.spread.topic_of(stream, self.topics.len())].index
     }
 }
 

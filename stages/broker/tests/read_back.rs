@@ -7,7 +7,7 @@ use bytes::Bytes;
 use contract::flow::PublishConfig;
 use contract::latency::{Chain, Step};
 use contract::ledger::Mark;
-use contract::recorder::{Counter, Gauge};
+use contract::recorder::{Counter, Gauge, Outcome};
 use contract::testing::frame;
 use contract::{Io, wire};
 use rdkafka::message::{Header, OwnedHeaders};
@@ -183,8 +183,11 @@ fn strangers_duplicates_and_damage_are_counted_and_not_handed_over() {
     assert_eq!(handed, [0, 1, 2, 4, 5]);
     let count = |counter| cx.recorder.get(counter);
     assert_eq!((count(Counter::Foreign), count(Counter::Duplicates), count(Counter::Corrupt)), (3, 1, 1));
-    // The damaged frame is delivered, and done because nobody will work on it.
-    assert_eq!((count(Counter::Delivered), count(Counter::Done)), (6, 1));
+    // The damaged frame is delivered, and ended as corrupt: nobody will work on it.
+    assert_eq!(count(Counter::Delivered), 6);
+    let sets = cx.recorder.ledger_sets().unwrap();
+    assert_eq!(sets.count_reason(Mark::Done, Outcome::Corrupt as u8, &topic.name), 1);
+    assert_eq!(sets.count(Mark::Done, &topic.name), 1);
     assert_eq!(count(Counter::Reordered), 0);
 }
 
