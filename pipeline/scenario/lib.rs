@@ -16,6 +16,7 @@ mod overrides;
 pub mod problem;
 mod reference;
 mod schema;
+mod secrets;
 #[cfg(test)]
 mod testing;
 pub mod tree;

@@ -126,17 +126,18 @@ impl Loaded {
         self
     }
 
-    /// A problem with the entry `name` of `stages`, `topics` or `observe`, at the value below it that reads `text`, else
-    /// at the field of its config that is called so, else at the entry.
-    pub fn problem_with(&self, list: &str, name: &str, text: Option<&str>, message: String) -> Problem {
+    /// A problem with the entry `name` of `stages`, `topics` or `observe`, at the first culprit that is a value below it or
+    /// a field of its config, else at a value that the message repeats, else at the entry.
+    pub fn problem_with(&self, list: &str, name: &str, culprits: &[String], message: String) -> Problem {
         let items = self.tree.get(list).map_or(&[][..], Node::items);
         let entry = items.iter().find(|node| node.text_of(check::name_key(list)) == Some(name));
-        let below = entry.zip(text).and_then(|(entry, text)| {
-            let field = || text.split('.').try_fold(entry.get("config")?, |node, key| node.get(key));
-            entry.find_text(text).or_else(field)
+        let place = entry.map_or(self.tree.place, |entry| {
+            let field = |name: &str| name.split('.').try_fold(entry.get("config")?, |node, key| node.get(key));
+            let value = |text: &String| entry.find(&|found| found == text).or_else(|| field(text));
+            let repeated = || entry.get("config")?.find(&|text| text.len() > 3 && message.contains(text));
+            culprits.iter().find_map(value).or_else(repeated).unwrap_or(entry).place
         });
-        let node = below.or(entry);
-        self.sources.problem(Severity::Error, node.map_or(self.tree.place, |node| node.place), message)
+        self.sources.problem(Severity::Error, place, message)
     }
 
     /// A problem with the value at a path of keys, or with the nearest key above it.
@@ -190,9 +191,13 @@ mod tests {
     #[test]
     fn problems_of_other_parts_get_the_place_of_what_they_name() {
         let loaded = load_text(GOOD, "f", &[], &REGISTRY).unwrap();
-        let problem = loaded.problem_with("stages", "cameras", Some("clip.mp4"), "gone".into());
+        let problem = loaded.problem_with("stages", "cameras", &["clip.mp4".into()], "gone".into());
         assert_eq!(problem.to_string(), "f:14:21: gone");
-        assert_eq!(loaded.problem_with("topics", "frames", None, "full".into()).to_string(), "f:7:5: full");
+        let culprits = ["nowhere".to_owned(), "payload.quality".to_owned()];
+        assert_eq!(loaded.problem_with("stages", "cameras", &culprits, "low".into()).to_string(), "f:14:84: low");
+        let problem = loaded.problem_with("stages", "classify", &[], "no model lite0 here".into());
+        assert_eq!(problem.to_string(), "f:21:14: no model lite0 here");
+        assert_eq!(loaded.problem_with("topics", "frames", &[], "full".into()).to_string(), "f:7:5: full");
         assert_eq!(loaded.problem_at(&["broker", "disk_budget"], "small".into()).to_string(), "f:5:16: small");
     }
 }

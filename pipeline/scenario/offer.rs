@@ -85,10 +85,10 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// A stage by its id, and a value or field in its config where that is known.
+    /// A stage by its id, and values or fields in its config that may be the culprit, likeliest first.
     Stage {
         id: String,
-        value: Option<String>,
+        culprits: Vec<String>,
     },
     Observe {
         id: String,
@@ -192,6 +192,9 @@ impl Offer {
                 self.find(Severity::Error, Subject::Observe { id: observe.id.clone() }, message);
             }
         }
+        if let Err(error) = scenario.broker.resolved_client() {
+            self.find(Severity::Error, Subject::Broker { key: "client".into() }, error.to_string());
+        }
         let external = scenario.broker.bootstrap_servers.is_some();
         if let Some(path) =
             scenario.broker.data_dir.as_deref().filter(|path| !external && path.exists() && !path.is_dir())
@@ -203,8 +206,8 @@ impl Offer {
 }
 
 fn stage_offer(stage: &StageConfig, registry: &Registry, findings: &mut Vec<Finding>) -> StageOffer {
-    let mut complain = |value: Option<String>, message: String| {
-        let subject = Subject::Stage { id: stage.id.clone(), value };
+    let mut complain = |culprits: Vec<String>, message: String| {
+        let subject = Subject::Stage { id: stage.id.clone(), culprits };
         let message = format!("stage `{}` ({}): {message}", stage.id, stage.kind);
         findings.push(Finding { severity: Severity::Error, subject, message });
     };
@@ -212,30 +215,27 @@ fn stage_offer(stage: &StageConfig, registry: &Registry, findings: &mut Vec<Find
     let demand = match answer {
         Some(Ok(demand)) => demand,
         Some(Err(error)) => {
-            complain(Some(value_meant(&error)), error.to_string());
+            complain(culprits(&error), error.to_string());
             Demand::default()
         }
         None => {
-            complain(None, format!("unknown kind `{}`", stage.kind));
+            complain(Vec::new(), format!("unknown kind `{}`", stage.kind));
             Demand::default()
         }
     };
     for path in &demand.files {
         if let Err(message) = readable(path) {
-            complain(Some(path.display().to_string()), message);
+            complain(vec![path.display().to_string()], message);
         }
     }
     let bytes_per_second = demand.frames_per_second.zip(demand.frame_bytes).map(|(fps, bytes)| fps * bytes as f64);
     StageOffer { id: stage.id.clone(), kind: stage.kind.clone(), instances: stage.instances, demand, bytes_per_second }
 }
 
-/// What to look for in the file: the place is often a value of it, else the message quotes a field.
-fn value_meant(error: &StageError) -> String {
-    let quoted = error.message.split('`').nth(1);
-    match quoted {
-        Some(field) if error.place.starts_with("config") => field.to_owned(),
-        _ => error.place.clone(),
-    }
+/// What to look for in the file: the place of an error is often a value of it, and messages quote values and fields.
+fn culprits(error: &StageError) -> Vec<String> {
+    let quoted = error.message.split('`').skip(1).step_by(2);
+    std::iter::once(error.place.as_str()).chain(quoted).map(str::to_owned).collect()
 }
 
 fn readable(path: &Path) -> Result<(), String> {
@@ -316,8 +316,8 @@ impl Loaded {
     fn place_finding(&self, finding: &Finding) -> Problem {
         let message = finding.message.clone();
         let mut problem = match &finding.subject {
-            Subject::Stage { id, value } => self.problem_with("stages", id, value.as_deref(), message),
-            Subject::Observe { id } => self.problem_with("observe", id, None, message),
+            Subject::Stage { id, culprits } => self.problem_with("stages", id, culprits, message),
+            Subject::Observe { id } => self.problem_with("observe", id, &[], message),
             Subject::Broker { key } => self.problem_at(&["broker", key], message),
             Subject::Run { key } => self.problem_at(&["run", key], message),
         };

@@ -29,6 +29,10 @@ fn parse(argument: &str, place: Place, found: &mut Findings) -> Result<(Vec<Stri
     if text.trim().is_empty() {
         return Ok((segments, Some(Node::new(place, Value::Text(String::new())))));
     }
+    // An IPv6 address in brackets would read as a list.
+    if segments == ["broker", "bootstrap_servers"] && !text.trim_start().starts_with(['"', '\'']) {
+        return Ok((segments, Some(Node::new(place, Value::Text(text.trim().to_owned())))));
+    }
     let before = found.errors();
     let value = yaml::parse(text, |_, _| place, found);
     Ok((segments, value.filter(|_| found.errors() == before)))
@@ -164,6 +168,7 @@ stages:
             "stages.cameras.config.files.1=three",
             "topics.a.b.partitions=6",
             "broker.client.security.protocol=ssl",
+            "broker.bootstrap_servers=[::1]:9092",
             "verdict={budget: 0.01}",
             "run.\"odd.key\"=\"a=b\"",
         ];
@@ -174,6 +179,7 @@ stages:
         assert_eq!(json["stages"][0]["publish"]["queue"], "64MiB");
         assert_eq!(json["topics"][0]["partitions"], 6);
         assert_eq!(json["broker"]["client"]["security.protocol"], "ssl");
+        assert_eq!(json["broker"]["bootstrap_servers"], "[::1]:9092");
         assert_eq!(json["verdict"]["budget"], 0.01);
         assert_eq!(json["run"]["odd.key"], "a=b");
     }

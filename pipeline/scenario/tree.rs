@@ -96,12 +96,12 @@ impl Node {
         }
     }
 
-    /// The first text below this node that equals `wanted`.
-    pub fn find_text(&self, wanted: &str) -> Option<&Node> {
+    /// The first text at or below this node that is wanted.
+    pub fn find(&self, wanted: &impl Fn(&str) -> bool) -> Option<&Node> {
         match &self.value {
-            Value::Text(text) if text == wanted => Some(self),
-            Value::List(items) => items.iter().find_map(|item| item.find_text(wanted)),
-            Value::Mapping(entries) => entries.iter().find_map(|entry| entry.node.find_text(wanted)),
+            Value::Text(text) if wanted(text) => Some(self),
+            Value::List(items) => items.iter().find_map(|item| item.find(wanted)),
+            Value::Mapping(entries) => entries.iter().find_map(|entry| entry.node.find(wanted)),
             _ => None,
         }
     }

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{BUILT_IN_ONLY, entries, label};
 use crate::model::{BrokerConfig, RunConfig, StageConfig, VerdictConfig};
 use crate::problem::Findings;
+use crate::secrets::is_named;
 use crate::tree::Node;
 
 /// Longest phase: a month; times stay far from the end of 63 bits.
@@ -141,8 +142,7 @@ fn check_client(node: &Node, broker: &BrokerConfig, found: &mut Findings) {
     let Some(client) = node.get("client") else { return };
     for (key, value) in &broker.client {
         let secret = key.contains("password") || key.ends_with(".pem") || key.ends_with("secret");
-        let named = value.starts_with("${") && value.ends_with('}') || value.starts_with('@');
-        if secret && !named {
+        if secret && !is_named(value) {
             let message = format!(
                 "`broker.client.{key}` is a secret and would be in the run record: name an environment variable \"${{NAME}}\" or a file \"@path\""
             );
