@@ -43,6 +43,18 @@ pub(crate) enum Ended {
     Socket(#[from] io::Error),
 }
 
+impl Ended {
+    /// The client went away, politely or not, or the broker did: nothing to warn about.
+    pub fn is_ordinary(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, WouldBlock};
+        match self {
+            Ended::Closed | Ended::Stopping => true,
+            Ended::Socket(error) => matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | WouldBlock),
+            _ => false,
+        }
+    }
+}
+
 /// Serve a connection to its end.
 pub(crate) fn serve(stream: &TcpStream, shared: &Shared, node: u16, waiter: &Arc<Waiter>) -> Ended {
     match set_up(stream).map_err(Ended::from).and_then(|()| run(stream, shared, node, waiter)) {
@@ -72,7 +84,7 @@ fn run(
         }
         read_frame(stream, shared, &mut input)?;
         add(&shared.counters.bytes_in, input.len() as u64 + 4);
-        let frame = Bytes::from(input);
+        let mut frame = Bytes::from(input);
         let worked = catch_unwind(AssertUnwindSafe(|| answer(&caller, &frame, &mut output)));
         let outcome = worked.unwrap_or_else(|_| {
             add(&shared.counters.requests_panicked, 1);
@@ -86,7 +98,8 @@ fn run(
             Outcome::Silent => {}
             Outcome::Close => return Err(Ended::Refused),
         }
-        // Nothing of the request is kept, so this takes the memory back without a copy.
+        // Nothing of the request is kept, so this takes the memory back; emptied first, it does not even move bytes.
+        frame.clear();
         input = Vec::from(frame);
         for buffer in [&mut input, &mut output] {
             buffer.clear();

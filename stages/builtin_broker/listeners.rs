@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::connection::{self, Ended};
+use crate::connection;
 use crate::error::BrokerError;
 use crate::facts::add;
 use crate::options::BrokerOptions;
@@ -51,9 +51,10 @@ impl Connections {
         let thread_stream = stream.try_clone()?;
         let thread = thread::Builder::new().name(format!("broker-{node}-conn-{id}")).spawn(move || {
             let ended = connection::serve(&thread_stream, &thread_shared, node, &thread_waiter);
-            match ended {
-                Ended::Closed | Ended::Stopping => tracing::debug!(node, id, "connection ended: {ended}"),
-                _ => tracing::warn!(node, id, "connection ended: {ended}"),
+            if ended.is_ordinary() {
+                tracing::debug!(node, id, "connection ended: {ended}");
+            } else {
+                tracing::warn!(node, id, "connection ended: {ended}");
             }
             // The registry holds the socket too, so dropping this half would not tell the client.
             let _ = thread_stream.shutdown(Shutdown::Both);

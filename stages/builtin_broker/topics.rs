@@ -19,6 +19,8 @@ use crate::topic_config::{self, TopicSettings};
 
 /// Partitions of one topic; every replica costs an open file.
 const PARTITIONS_MAX: i32 = 1_000;
+/// Partitions of all topics together.
+const ALL_PARTITIONS_MAX: usize = 10_000;
 /// Longest topic name, as the protocol has it.
 const NAME_MAX: usize = 249;
 /// Partitions and replication of a topic created by being asked for.
@@ -178,13 +180,14 @@ impl Topics {
             })?;
             partitions.push(Arc::new(Partition::new(placement, settings.clone(), self.context.clone(), found)));
         }
-        let TopicRecord { name, replication, configs, .. } = record.clone();
-        self.insert(Topic { name, replication, configs, settings, partitions });
-        self.write_list().map_err(|error| {
-            self.by_name.write().unwrap_or_else(PoisonError::into_inner).remove(&record.name);
+        // Listed before it is seen: what is acknowledged in a topic must not be taken for a stray after a crash.
+        self.write_list(Some(&record)).map_err(|error| {
             self.remove_dirs(&record);
             (code::STORAGE_ERROR, format!("write the topic list: {error}"))
-        })
+        })?;
+        let TopicRecord { name, replication, configs, .. } = record;
+        self.insert(Topic { name, replication, configs, settings, partitions });
+        Ok(())
     }
 
     fn check(&self, plan: &TopicPlan) -> Result<TopicRecord, Refusal> {
@@ -199,6 +202,11 @@ impl Topics {
         let partitions = if plan.partitions == -1 { AUTO_PARTITIONS } else { plan.partitions };
         if !(1..=PARTITIONS_MAX).contains(&partitions) {
             let problem = format!("topic `{name}` with {partitions} partitions: allowed are 1 to {PARTITIONS_MAX}");
+            return Err((code::INVALID_PARTITIONS, problem));
+        }
+        let existing: usize = self.all().iter().map(|topic| topic.partitions.len()).sum();
+        if existing + partitions.unsigned_abs() as usize > ALL_PARTITIONS_MAX {
+            let problem = format!("topic `{name}`: {existing} partitions exist, the broker holds {ALL_PARTITIONS_MAX}");
             return Err((code::INVALID_PARTITIONS, problem));
         }
         let replication = if plan.replication == -1 { AUTO_REPLICATION } else { plan.replication };
@@ -232,14 +240,14 @@ impl Topics {
         }
     }
 
-    fn write_list(&self) -> std::io::Result<()> {
+    fn write_list(&self, new: Option<&TopicRecord>) -> std::io::Result<()> {
         let record = |topic: Arc<Topic>| TopicRecord {
             name: topic.name.clone(),
             partitions: i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX),
             replication: topic.replication,
             configs: topic.configs.clone(),
         };
-        let records: Vec<TopicRecord> = self.all().into_iter().map(record).collect();
+        let records: Vec<TopicRecord> = self.all().into_iter().map(record).chain(new.cloned()).collect();
         durable::replace_json(&self.list_path, &records)
     }
 
@@ -250,7 +258,7 @@ impl Topics {
         let Some(topic) = removed else {
             return Err((code::UNKNOWN_TOPIC_OR_PARTITION, format!("topic `{name}` does not exist")));
         };
-        if let Err(error) = self.write_list() {
+        if let Err(error) = self.write_list(None) {
             self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), topic);
             return Err((code::STORAGE_ERROR, format!("write the topic list: {error}")));
         }

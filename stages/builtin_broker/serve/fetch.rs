@@ -82,28 +82,32 @@ fn wait_for_data(caller: &Caller<'_>, request: &FetchRequest, targets: &[Vec<Tar
     let wanted = u64::try_from(request.min_bytes).unwrap_or(0);
     let wait_ms = u64::try_from(request.max_wait_ms).unwrap_or(0).min(WAIT_MAX_MS);
     let deadline_ms = clock::monotonic_ms() + wait_ms;
-    let mut registered = false;
+    let mut looked_twice = false;
+    let mut registered: Vec<&Arc<Partition>> = Vec::new();
     loop {
         let now_ms = clock::monotonic_ms();
         let stopping = caller.shared.stopping.load(Ordering::Acquire);
         if stopping || now_ms >= deadline_ms || is_enough(targets, wanted) {
             break;
         }
-        if registered {
+        if looked_twice {
             caller.waiter.sleep(Duration::from_millis(deadline_ms - now_ms));
         } else {
+            looked_twice = true;
             // Data that came before the registration is seen by looking once more.
-            partitions(targets).for_each(|partition| partition.waiters.add(caller.waiter));
-            registered = true;
+            registered = distinct_partitions(targets);
+            registered.iter().for_each(|partition| partition.waiters.add(caller.waiter));
         }
     }
-    if registered {
-        partitions(targets).for_each(|partition| partition.waiters.remove(caller.waiter));
-    }
+    registered.iter().for_each(|partition| partition.waiters.remove(caller.waiter));
 }
 
-fn partitions<'a>(targets: &'a [Vec<Target<'_>>]) -> impl Iterator<Item = &'a Arc<Partition>> {
-    targets.iter().flatten().filter_map(|target| target.partition.as_ref().ok())
+/// Each partition once, however often a hostile request names it.
+fn distinct_partitions<'a>(targets: &'a [Vec<Target<'_>>]) -> Vec<&'a Arc<Partition>> {
+    let mut partitions: Vec<_> = targets.iter().flatten().filter_map(|target| target.partition.as_ref().ok()).collect();
+    partitions.sort_by_key(|partition| Arc::as_ptr(partition));
+    partitions.dedup_by_key(|partition| Arc::as_ptr(partition));
+    partitions
 }
 
 /// An error is told at once; otherwise the wanted bytes must be there.

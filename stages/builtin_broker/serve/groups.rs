@@ -18,6 +18,9 @@ use crate::serve::{COORDINATOR_NODE, Caller, text};
 
 /// Longest session and rebalance timeouts a member may ask for.
 const SESSION_MAX_MS: u64 = 1_800_000;
+/// What a member may say about its subscription, and a leader about all assignments: it stays in memory.
+const METADATA_MAX_BYTES: usize = 1 << 20;
+const ASSIGNMENTS_MAX_BYTES: usize = 16 << 20;
 /// The part of a member id that comes from the client.
 const CLIENT_ID_MAX: usize = 200;
 
@@ -34,7 +37,11 @@ pub(super) fn join(caller: &Caller<'_>, header: &Header, request: &JoinGroupRequ
     let shortest = caller.shared.options.min_session_timeout_ms;
     let refused = refusal(caller, &request.group_id).or_else(|| {
         let allowed = (shortest..=SESSION_MAX_MS).contains(&session_timeout_ms);
-        (!allowed).then_some(code::INVALID_SESSION_TIMEOUT)
+        let metadata_bytes: usize = request.protocols.iter().map(|p| p.name.len() + p.metadata.len()).sum();
+        match allowed {
+            false => Some(code::INVALID_SESSION_TIMEOUT),
+            true => (metadata_bytes > METADATA_MAX_BYTES).then_some(code::INVALID_REQUEST),
+        }
     });
     let reply = match refused {
         Some(error) => JoinReply::refused(error, &request.member_id),
@@ -84,6 +91,9 @@ fn join_response(reply: JoinReply, version: i16) -> JoinGroupResponse {
 pub(super) fn sync(caller: &Caller<'_>, request: &SyncGroupRequest) -> SyncGroupResponse {
     if let Some(error) = refusal(caller, &request.group_id) {
         return SyncGroupResponse::default().with_error_code(error);
+    }
+    if request.assignments.iter().map(|row| row.assignment.len()).sum::<usize>() > ASSIGNMENTS_MAX_BYTES {
+        return SyncGroupResponse::default().with_error_code(code::INVALID_REQUEST);
     }
     let who = Identity { member_id: &request.member_id, instance_id: request.group_instance_id.as_deref() };
     let assignment = |row: &kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment| {

@@ -1,5 +1,7 @@
 //! CreateTopics and DeleteTopics.
 
+use std::collections::HashMap;
+
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
@@ -10,10 +12,11 @@ use crate::serve::{Caller, text};
 use crate::topics::{Refusal, TopicPlan};
 
 pub(super) fn create(caller: &Caller<'_>, version: i16, request: &CreateTopicsRequest) -> CreateTopicsResponse {
-    let names = |name: &str| request.topics.iter().filter(|topic| &**topic.name == name).count();
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    request.topics.iter().for_each(|topic| *times.entry(&topic.name).or_default() += 1);
     let results = request.topics.iter().map(|topic| {
-        let result = match names(&topic.name) {
-            1 => create_one(caller, version, topic, request.validate_only),
+        let result = match times.get(&**topic.name) {
+            Some(1) => create_one(caller, version, topic, request.validate_only),
             _ => Err((code::INVALID_REQUEST, format!("topic `{}` is named more than once", &*topic.name))),
         };
         let row = CreatableTopicResult::default().with_name(topic.name.clone());

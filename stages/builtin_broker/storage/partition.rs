@@ -238,7 +238,6 @@ impl Partition {
         (appender.unforced_messages, appender.oldest_unforced_ms) = (0, None);
         add(&self.context.counters.segments_rolled, 1);
         self.context.flusher.close(closed);
-        self.delete_old_segments();
         Ok(())
     }
 
@@ -275,14 +274,8 @@ impl Partition {
         }
     }
 
-    /// Apply retention; called by the maintenance thread.
+    /// Apply retention; called by the maintenance thread. Appends go on: removing a large file takes a while.
     pub fn retain(&self) {
-        // The lock keeps a roll from running at the same time.
-        let _appender = lock(&self.appender);
-        self.delete_old_segments();
-    }
-
-    fn delete_old_segments(&self) {
         let removed: Vec<Segment> = {
             let mut view = lock(&self.view);
             let count = expired(&view.segments, &self.settings, clock::wall_ms());

@@ -44,6 +44,9 @@ impl Partition {
     ///
     /// Returns the number of bytes; 0 when there is nothing, or nothing that fits.
     pub fn read(&self, offset: i64, max_bytes: usize, at_least_one: bool, out: &mut Vec<u8>) -> io::Result<usize> {
+        if max_bytes == 0 && !at_least_one {
+            return Ok(0);
+        }
         let Some(stretch) = self.stretch(offset) else { return Ok(0) };
         let Some(first) = find_batch(&stretch, offset)? else { return Ok(0) };
         let first_bytes = usize::try_from(first.total_bytes).unwrap_or(usize::MAX);

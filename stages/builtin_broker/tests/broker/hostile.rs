@@ -182,7 +182,7 @@ fn mutate(frame: &mut Vec<u8>, mutation: &Mutation) {
 }
 
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
-    let mutated = (prop::sample::select(samples()), prop::collection::vec(mutation(), 1..4));
+    let mutated = (prop::sample::select(samples()), prop::collection::vec(mutation(), 0..3));
     let mutated = mutated.prop_map(|(mut frame, mutations)| {
         mutations.iter().for_each(|mutation| mutate(&mut frame, mutation));
         frame

@@ -1,5 +1,6 @@
 //! What happens on disk: retention, seeking by timestamp, forcing to the device.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,6 +17,17 @@ use crate::support::{
     wait_until, watermarks,
 };
 
+/// Bytes of all segment files, while some of them go away.
+fn log_bytes(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    let bytes = |entry: &std::fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => log_bytes(&entry.path()),
+        Ok(metadata) if entry.path().extension().is_some_and(|end| end == "log") => metadata.len(),
+        _ => 0,
+    };
+    entries.iter().map(bytes).sum()
+}
+
 #[test]
 fn retention_deletes_whole_segments_and_moves_the_start() {
     let mut fixture = Fixture::start(|_| {});
@@ -29,7 +41,12 @@ fn retention_deletes_whole_segments_and_moves_the_start() {
     }
     assert!(finish(&producer).iter().all(|(_, report)| report.is_ok()));
     let most = (kept + segment + 2 * message) as u64;
-    wait_until("disk use is bounded", PATIENCE, || assert_replicas_equal(fixture.dir.path(), 3) <= most);
+    wait_until("disk use is bounded, and nothing is being deleted", PATIENCE, || {
+        let facts = fixture.broker().facts();
+        let bytes = log_bytes(fixture.dir.path());
+        bytes <= 3 * most && bytes == facts.bytes_replicated - 3 * facts.bytes_deleted
+    });
+    assert!(assert_replicas_equal(fixture.dir.path(), 3) <= most);
     let reader = consumer(&bootstrap, "g", &[]);
     let (low, high) = watermarks(&reader, "t", 1)[0];
     assert!(low > 150 && high == 200, "low {low}, high {high}");

@@ -72,10 +72,13 @@ pub fn create_topic(
     results.into_iter().next().unwrap().map(drop).map_err(|(_, code)| code)
 }
 
-/// Delivery reports: message id, and partition and offset or the error.
+/// Message id, and partition and offset or the error.
+pub type Report = (u64, Result<(i32, i64), KafkaError>);
+
+/// Delivery reports in the order they came.
 #[derive(Default)]
 pub struct Reports {
-    pub rows: Mutex<Vec<(u64, Result<(i32, i64), KafkaError>)>>,
+    pub rows: Mutex<Vec<Report>>,
 }
 
 impl ClientContext for Reports {}
@@ -129,7 +132,7 @@ pub fn send(
 }
 
 /// Wait for all reports and take them.
-pub fn finish(producer: &BaseProducer<Reports>) -> Vec<(u64, Result<(i32, i64), KafkaError>)> {
+pub fn finish(producer: &BaseProducer<Reports>) -> Vec<Report> {
     producer.flush(PATIENCE).unwrap();
     std::mem::take(&mut *producer.context().rows.lock().unwrap())
 }
