@@ -32,7 +32,9 @@ fn allowed(name: &str) -> &'static [&'static str] {
         "video" | "inference" => &["contract", "picture"],
         "scenario" | "report" => &["contract"],
         "runner" => &["contract", "scenario"],
-        "app" => &["contract", "video", "broker", "builtin_broker", "inference", "disk", "scenario", "runner", "report"],
+        "app" => {
+            &["contract", "video", "broker", "builtin_broker", "inference", "disk", "scenario", "runner", "report"]
+        }
         _ => panic!("crate {name} has no place in the import direction yet: give it one here and in ARCHITECTURE.md"),
     }
 }

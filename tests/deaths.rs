@@ -197,7 +197,7 @@ fn a_killed_runner_takes_everyone_with_it() {
     // What it had written is still a report.
     let report = reelbench(&["report"]).arg(&run.out).output().unwrap();
     assert!(report.status.success(), "{}", said(&report));
-    assert!(String::from_utf8_lossy(&report.stdout).contains("unfinished"), "{}", said(&report));
+    assert!(String::from_utf8_lossy(&report.stdout).contains("UNFINISHED"), "{}", said(&report));
 }
 
 #[test]

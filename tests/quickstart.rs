@@ -17,7 +17,8 @@ fn run(arguments: &[&str], folder: &std::path::Path) -> (Option<i32>, String, Va
 
 #[test]
 fn the_quick_start_accounts_for_every_frame_of_real_video() {
-    if asset("bbb-1080p24.mp4").is_none() || asset("bbb-2160p60.mp4").is_none() || asset("models/lite0.onnx").is_none() {
+    if asset("bbb-1080p24.mp4").is_none() || asset("bbb-2160p60.mp4").is_none() || asset("models/lite0.onnx").is_none()
+    {
         return;
     }
     // In the repository's own file system: the system's folder for temporary files may be in RAM.
@@ -30,14 +31,27 @@ fn the_quick_start_accounts_for_every_frame_of_real_video() {
     assert_eq!((n("lost"), n("in_flight"), n("corrupt"), n("duplicates"), n("unexplained")), (0, 0, 0, 0, 0), "{said}");
     // 3 x 24 + 2 x 60 frames a second over at least main.
     assert!(n("offered") >= (3 * 24 + 2 * 60) * 15, "{audit}");
-    let inference = &summary["inference"]["classify"];
-    assert_eq!(inference["identity_holds"], true, "{inference}");
-    assert!(inference["inferred"].as_u64().unwrap() >= 5 * 2 * 15 - 10, "{inference}");
-    assert_eq!(inference["model_weights"], "real-standin", "{inference}");
+    let groups: Vec<&Value> = summary["inference"].as_object().unwrap().values().collect();
+    for group in &groups {
+        assert_eq!((&group["identity_holds"], group["unfinished"].as_u64()), (&Value::Bool(true), Some(0)), "{group}");
+        assert_eq!(group["model_weights"], "real-standin", "{group}");
+    }
+    // Two frames a second of each of five streams; the grid may miss one at each end.
+    let inferred: u64 = groups.iter().map(|group| group["inferred"].as_u64().unwrap()).sum();
+    assert!(inferred >= 5 * 2 * 15 - 10, "{groups:?}");
     // The shared machine of a test may be starved: then the verdict must say so, and nothing else may be wrong.
     let status = summary["verdict"]["status"].as_str().unwrap();
-    assert_eq!(code, Some(match status { "PASS" => 0, "FAIL" => 1, _ => 3 }), "{said}");
-    let chains = audit["identity_holds"].as_bool().unwrap() && summary["stages"]["classify"]["counters"]["latency_chains_broken"].is_null();
+    assert_eq!(
+        code,
+        Some(match status {
+            "PASS" => 0,
+            "FAIL" => 1,
+            _ => 3,
+        }),
+        "{said}"
+    );
+    let chains = audit["identity_holds"].as_bool().unwrap()
+        && summary["stages"]["classify"]["counters"]["latency_chains_broken"].is_null();
     assert!(chains, "{summary}");
     for file in ["report.html", "series.jsonl", "histograms.json", "scenario.yaml"] {
         assert!(folder.path().join("out").join(file).exists(), "{file}");
@@ -50,7 +64,8 @@ fn assert_valid(summary: &Value) {
     let schema = finish(&mut reelbench(&["schema", "summary"]), Duration::from_secs(20));
     let schema: Value = serde_json::from_slice(&schema.stdout).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator.iter_errors(summary).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    let errors: Vec<String> =
+        validator.iter_errors(summary).map(|error| format!("{}: {error}", error.instance_path())).collect();
     assert!(errors.is_empty(), "{errors:#?}");
 }
 

@@ -40,7 +40,9 @@ fn documented_commands_are_accepted() {
             let words: Vec<&str> = command.split_whitespace().skip(1).collect();
             let output = match words[0] {
                 "run" => finish(reelbench(&["check"]).args(check_arguments(&words[1..])), Duration::from_secs(60)),
-                "check" | "schema" | "doctor" | "completions" => finish(&mut reelbench(&words), Duration::from_secs(60)),
+                "check" | "schema" | "doctor" | "completions" => {
+                    finish(&mut reelbench(&words), Duration::from_secs(60))
+                }
                 "stage" if words[1] == "list" => finish(&mut reelbench(&words), Duration::from_secs(60)),
                 verb => {
                     let mut with_help = vec![verb];

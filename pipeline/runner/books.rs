@@ -20,7 +20,7 @@ use scenario::model::{DecodeRole, StageConfig};
 use crate::audit::{self, Books, Topic};
 use crate::fleet::Instance;
 use crate::run::Run;
-use crate::verdict::{Evidence, judge};
+use crate::verdict::{Evidence, SelfLag, judge};
 use crate::{disks, topology};
 
 /// Label of every result of the built-in broker.
@@ -204,12 +204,16 @@ impl Latency {
     }
 }
 
-/// Self-lag of every frame the sources offered in main.
-fn self_lag(run: &Run) -> NsHistogram {
-    let mut all = NsHistogram::default();
-    let sources = run.fleet.instances.iter().filter(|instance| is_source(run, instance));
-    sources.for_each(|instance| all.merge(&instance.delta.main_histogram(Step::SelfLag)));
-    all
+/// Self-lag of every frame a source offered in main, beside its frame period; an unpaced source has neither.
+fn self_lags(run: &Run) -> Vec<SelfLag> {
+    let sources = topology::sources(&run.options.scenario, &run.services.registry);
+    let of_stage = |stage: &StageConfig| {
+        let mut all = NsHistogram::default();
+        run.fleet.of_stage(&stage.id).for_each(|instance| all.merge(&instance.delta.main_histogram(Step::SelfLag)));
+        let frame_period_ns = frame_period_ns(run, stage)?;
+        Some(SelfLag { stage: stage.id.clone(), p99_ns: all.stats().p99, frame_period_ns })
+    };
+    sources.into_iter().filter_map(of_stage).collect()
 }
 
 fn merge(side: &mut BTreeMap<Step, NsHistogram>, step: Step, text: Option<&HistogramText>) {
@@ -295,8 +299,7 @@ fn evidence(
         inference_failed: inference.values().map(|identity| identity.failed).sum(),
         unfinished: inference.values().map(|identity| identity.unfinished).sum(),
         commit_errors: sum(Counter::CommitErrors),
-        self_lag_p99_ns: self_lag(run).stats().p99,
-        frame_period_ns: frame_period_ns(run),
+        self_lags: self_lags(run),
         self_lag_over: sum(Counter::SelfLagOver),
         decode_under_test: scenario.verdict.decode == DecodeRole::UnderTest,
         wall_step_ns: run.watch.wall_step_ns,
@@ -319,15 +322,11 @@ fn why_ended(instance: &Instance) -> Option<String> {
     instance.lost.clone().or(failed)
 }
 
-/// The shortest frame period of the sources; unpaced ones have none.
-fn frame_period_ns(run: &Run) -> Option<i64> {
-    let sources = topology::sources(&run.options.scenario, &run.services.registry);
-    let period = |stage: &&StageConfig| {
-        let demand = run.demands.get(&stage.id)?;
-        let rate = demand.frames_per_second? / f64::from(demand.streams?.max(1));
-        (rate > 0.0).then(|| (1e9 / rate) as i64)
-    };
-    sources.iter().filter_map(period).min()
+/// The frame period of a paced source.
+fn frame_period_ns(run: &Run, stage: &StageConfig) -> Option<i64> {
+    let demand = run.demands.get(&stage.id)?;
+    let rate = demand.frames_per_second? / f64::from(demand.streams?.max(1));
+    (rate > 0.0).then(|| (1e9 / rate) as i64)
 }
 
 /// Bytes the device took from before t0 until after sync, beside what the logs hold.

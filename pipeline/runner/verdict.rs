@@ -23,9 +23,8 @@ pub struct Evidence {
     pub inference_failed: u64,
     pub unfinished: u64,
     pub commit_errors: u64,
-    /// p99 of self-lag over the generators, with the shortest frame period.
-    pub self_lag_p99_ns: Option<i64>,
-    pub frame_period_ns: Option<i64>,
+    /// By paced source: p99 of its self-lag, and its frame period.
+    pub self_lags: Vec<SelfLag>,
     pub self_lag_over: u64,
     pub decode_under_test: bool,
     pub wall_step_ns: i64,
@@ -42,6 +41,14 @@ pub struct Evidence {
     /// Limit on p99 age and what was seen.
     pub p99_limit_ns: Option<i64>,
     pub p99_ns: Option<i64>,
+}
+
+/// Self-lag of one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelfLag {
+    pub stage: String,
+    pub p99_ns: Option<i64>,
+    pub frame_period_ns: i64,
 }
 
 fn check(
@@ -176,11 +183,11 @@ fn frame_checks(evidence: &Evidence, audit: &AuditCounts, checks: &mut Vec<Check
 
 fn generator_checks(evidence: &Evidence, checks: &mut Vec<Check>) {
     let class = if evidence.decode_under_test { Status::Fail } else { Status::Invalid };
-    if let Some(period) = evidence.frame_period_ns {
-        let limit = format!("p99 self-lag at most one frame period, {}", ms(period));
-        checks.push(match evidence.self_lag_p99_ns {
-            Some(p99) => check("generator", None, limit, ms(p99), broken(p99 > period, class)),
-            None => check("generator", None, limit, "too few samples for a p99", Some(Status::Invalid)),
+    for SelfLag { stage, p99_ns, frame_period_ns } in &evidence.self_lags {
+        let limit = format!("p99 self-lag at most one frame period, {}", ms(*frame_period_ns));
+        checks.push(match p99_ns {
+            Some(p99) => check("generator", Some(stage), limit, ms(*p99), broken(p99 > frame_period_ns, class)),
+            None => check("generator", Some(stage), limit, "too few samples for a p99", Some(Status::Invalid)),
         });
     }
     let over = evidence.self_lag_over as f64 > evidence.offered_main as f64 * 0.001;
@@ -303,8 +310,7 @@ mod tests {
             budget: 0.001,
             deadline_ns: 1_000_000_000,
             main_ns: 60_000_000_000,
-            self_lag_p99_ns: Some(1_000_000),
-            frame_period_ns: Some(41_000_000),
+            self_lags: vec![SelfLag { stage: "g".into(), p99_ns: Some(1_000_000), frame_period_ns: 41_000_000 }],
             device_and_log_bytes: Some((100, 100)),
             steal: Some(0.0),
             max_steal: 0.05,
@@ -344,9 +350,9 @@ mod tests {
         assert_eq!(status(|e| e.consumers_died = vec![("c".into(), "killed".into())]), Fail);
         assert_eq!(status(|e| e.inference_failed = 1), Fail);
         assert_eq!(status(|e| e.commit_errors = 1), Fail);
-        assert_eq!(status(|e| e.self_lag_p99_ns = Some(42_000_000)), Invalid);
-        assert_eq!(status(|e| (e.self_lag_p99_ns, e.decode_under_test) = (Some(42_000_000), true)), Fail);
-        assert_eq!(status(|e| e.self_lag_p99_ns = None), Invalid);
+        assert_eq!(status(|e| e.self_lags[0].p99_ns = Some(42_000_000)), Invalid);
+        assert_eq!(status(|e| (e.self_lags[0].p99_ns, e.decode_under_test) = (Some(42_000_000), true)), Fail);
+        assert_eq!(status(|e| e.self_lags[0].p99_ns = None), Invalid);
         assert_eq!(status(|e| e.self_lag_over = 2), Invalid);
         assert_eq!(status(|e| e.scheduled = 1002), Invalid);
         assert_eq!(status(|e| e.wall_step_ns = -11_000_000), Invalid);

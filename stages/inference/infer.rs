@@ -125,8 +125,11 @@ impl Stage for Infer {
         let rule = config.check()?;
         let assets = assets_dir();
         let source = catalogue::find(&config.model, &assets).map_err(|problem| config.error(problem))?;
-        let mut files = vec![find_library(&assets).unwrap_or_else(|_| assets.join("libonnxruntime.so"))];
+        // What is missing is said here with its remedy, before a broker is started.
+        let fail = |error: InferenceError| stage_error(format!("model {}", config.model), &error);
+        let mut files = vec![find_library(&assets).map_err(fail)?];
         if let Source::File(path) = &source {
+            require_file(path, catalogue::remedy(&config.model)).map_err(fail)?;
             files.push(path.clone());
         }
         let images = config.select.total_per_second();

@@ -13,7 +13,9 @@ use crate::registry::REGISTRY;
 
 /// Check a scenario: every problem with its place, else the load it will offer
 #[derive(Args)]
-#[command(after_help = "Examples:\n  reelbench check configs/quickstart.yaml\n  reelbench check configs/quickstart.yaml --set stages.cameras.config.streams=30")]
+#[command(
+    after_help = "Examples:\n  reelbench check configs/quickstart.yaml\n  reelbench check configs/quickstart.yaml --set stages.cameras.config.streams=30"
+)]
 pub struct CheckArgs {
     /// Scenario file
     #[arg(value_name = "SCENARIO")]
@@ -56,7 +58,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     loaded.warnings.iter().for_each(|warning| eprintln!("{warning}"));
     let loaded = loaded.with_auditors();
     let (offer, problems) = offer_of(&loaded);
-    problems.0.iter().filter(|problem| problem.severity == Severity::Warning).for_each(|problem| eprintln!("{problem}"));
+    problems
+        .0
+        .iter()
+        .filter(|problem| problem.severity == Severity::Warning)
+        .for_each(|problem| eprintln!("{problem}"));
     if !offer.is_runnable() {
         return refused(&problems, args.format);
     }

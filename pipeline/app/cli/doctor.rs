@@ -60,7 +60,12 @@ fn look(dir: &Path) -> Vec<Finding> {
             library.map_or_else(|error| error.to_string(), |path| path.display().to_string()),
             "run `reelbench assets fetch`, or set ORT_DYLIB_PATH",
         ),
-        finding("quick start: demo clips", clips, inference::assets_dir().display().to_string(), "run `reelbench assets fetch`"),
+        finding(
+            "quick start: demo clips",
+            clips,
+            inference::assets_dir().display().to_string(),
+            "run `reelbench assets fetch`",
+        ),
         finding("disk figures: block device", storage.device.is_some(), device, "put broker data on a block device"),
         finding(
             "disk figures: not in RAM",
@@ -87,7 +92,8 @@ fn look(dir: &Path) -> Vec<Finding> {
 fn text(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {
         let mark = if finding.found { "ok     " } else { "missing" };
-        let remedy = if finding.remedy.is_empty() { String::new() } else { format!("\n          -> {}", finding.remedy) };
+        let remedy =
+            if finding.remedy.is_empty() { String::new() } else { format!("\n          -> {}", finding.remedy) };
         format!("{mark}  {:<30} {}{remedy}", finding.feature, finding.observed)
     };
     findings.iter().map(line).collect::<Vec<_>>().join("\n")

@@ -18,7 +18,9 @@ use crate::signals;
 
 /// Run a scenario: exit 0 PASS, 1 FAIL, 2 usage or an error before it began, 3 INVALID, 130 interrupted
 #[derive(Args)]
-#[command(after_help = "Examples:\n  reelbench run configs/quickstart.yaml\n  reelbench run configs/quickstart.yaml --set stages.cameras.config.streams=30 --duration 20s\n  reelbench run configs/quickstart.yaml --bootstrap-servers kafka1:9092,kafka2:9092 --out results/kafka")]
+#[command(
+    after_help = "Examples:\n  reelbench run configs/quickstart.yaml\n  reelbench run configs/quickstart.yaml --set stages.cameras.config.streams=30 --duration 20s\n  reelbench run configs/quickstart.yaml --bootstrap-servers kafka1:9092,kafka2:9092 --out results/kafka"
+)]
 pub struct RunArgs {
     /// Scenario file
     #[arg(value_name = "SCENARIO")]

@@ -11,7 +11,9 @@ use crate::registry::REGISTRY;
 
 /// Print the JSON Schema of scenario files (for editors), of summary.json, or a reference page
 #[derive(Args)]
-#[command(after_help = "Examples:\n  reelbench schema > scenario.schema.json\n  reelbench schema summary\n  reelbench schema metrics --markdown")]
+#[command(
+    after_help = "Examples:\n  reelbench schema > scenario.schema.json\n  reelbench schema summary\n  reelbench schema metrics --markdown"
+)]
 pub struct SchemaArgs {
     #[arg(value_enum, default_value_t = What::Scenario)]
     what: What,

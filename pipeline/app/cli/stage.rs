@@ -37,7 +37,9 @@ enum Verb {
 
 /// Run one stage of a scenario, as `reelbench run` and containers do
 #[derive(Args)]
-#[command(after_help = "Examples:\n  reelbench stage run --scenario configs/quickstart.yaml --id cameras --bootstrap-servers 127.0.0.1:9092")]
+#[command(
+    after_help = "Examples:\n  reelbench stage run --scenario configs/quickstart.yaml --id cameras --bootstrap-servers 127.0.0.1:9092"
+)]
 struct RunArgs {
     #[arg(long, value_name = "FILE")]
     scenario: PathBuf,
@@ -75,14 +77,13 @@ fn list(format: Format) -> Result<ExitCode> {
     rows.sort_by_key(|entry| entry.kind);
     match format {
         Format::Json => {
-            let row = |entry: &&contract::StageEntry| {
-                serde_json::json!({ "kind": entry.kind, "ports": entry.ports, "about": entry.about })
-            };
+            let row = |entry: &&contract::StageEntry| serde_json::json!({ "kind": entry.kind, "ports": entry.ports, "about": entry.about });
             output::print_json(&rows.iter().map(row).collect::<Vec<_>>())?;
         }
         Format::Text => {
             let ports = |entry: &contract::StageEntry| format!("{:?}", entry.ports).to_lowercase();
-            let row = |entry: &&contract::StageEntry| format!("{:<10} {:<10} {}", entry.kind, ports(entry), entry.about);
+            let row =
+                |entry: &&contract::StageEntry| format!("{:<10} {:<10} {}", entry.kind, ports(entry), entry.about);
             output::print(&rows.iter().map(row).collect::<Vec<_>>().join("\n"))?;
         }
     }
