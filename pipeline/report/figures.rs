@@ -17,12 +17,23 @@ pub fn phase_seconds(summary: &Summary, name: Phase) -> Option<f64> {
     (seconds > 0.0).then_some(seconds)
 }
 
+/// Name of the figures of a device over the whole run, beside those of each phase.
+pub const WHOLE_RUN: &str = "all";
+
+/// Fact by which a source says that its load adapted to the system under test.
+pub const LOOP_KIND: &str = "loop_kind";
+
+/// Set when a source was not paced: lateness is then blank, and ages count from the sending.
+pub fn closed_loop(summary: &Summary) -> Option<&str> {
+    summary.stages.values().find_map(|stage| stage.facts.get(LOOP_KIND)?.as_str())
+}
+
 /// Frames due in main and what became of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frames {
     pub offered: u64,
-    /// Offered less late, dropped, lost and in flight.
-    pub on_time: u64,
+    /// Offered less late, dropped, lost and in flight; blank in a closed loop, where no frame can be late.
+    pub on_time: Option<u64>,
     /// Frames lost or in flight at the end count as not on time, wherever they were due.
     pub at_least: bool,
     pub offered_per_second: Option<f64>,
@@ -33,14 +44,14 @@ pub fn frames(summary: &Summary) -> Option<Frames> {
     let audit = summary.audit.as_ref()?;
     let seconds = phase_seconds(summary, Phase::Main);
     let missed = not_on_time(audit);
-    let on_time = audit.offered_main.saturating_sub(missed);
+    let on_time = closed_loop(summary).is_none().then(|| audit.offered_main.saturating_sub(missed));
     let rate = |frames: u64| seconds.map(|seconds| frames as f64 / seconds);
     Some(Frames {
         offered: audit.offered_main,
         on_time,
         at_least: audit.totals.in_flight > 0 || audit.totals.lost > 0,
         offered_per_second: rate(audit.offered_main),
-        on_time_per_second: rate(on_time),
+        on_time_per_second: on_time.and_then(rate),
     })
 }
 
@@ -91,10 +102,17 @@ pub fn age(summary: &Summary) -> Option<(Step, &LatencyStats)> {
 /// What `age` measures, in words.
 pub fn age_words(step: Step) -> &'static str {
     match step {
-        Step::Handed => "due to handed over",
-        Step::Ack => "due to acknowledged",
-        _ => "due to last step",
+        Step::Handed => "handed over",
+        Step::Ack => "acknowledged",
+        _ => "end to end",
     }
+}
+
+/// The age at which frames were handed over, where more were than went through every step: only some are selected.
+pub fn handed_age(summary: &Summary) -> Option<&LatencyStats> {
+    let (step, stats) = age(summary)?;
+    let handed = summary.latency_ns.get(&Step::Handed)?;
+    (step == Step::EndToEnd && handed.count > stats.count).then_some(handed)
 }
 
 /// The whole device behind the broker's data directory.
@@ -151,7 +169,20 @@ mod tests {
         audit.totals.in_flight = 10;
         audit.dropped_main = 5;
         let after = frames(&summary).unwrap();
-        assert_eq!((before.on_time - after.on_time, before.at_least, after.at_least), (15, false, true));
+        assert_eq!(
+            (before.on_time.unwrap() - after.on_time.unwrap(), before.at_least, after.at_least),
+            (15, false, true)
+        );
+    }
+
+    #[test]
+    fn no_frame_of_a_closed_loop_is_on_time_or_late() {
+        let mut summary = fixture::summary();
+        let source = summary.stages.values_mut().next().unwrap();
+        source.facts.insert(LOOP_KIND.into(), "closed loop, send-anchored".into());
+        assert_eq!(frames(&summary).unwrap().on_time, None);
+        let text = crate::table(&RunFolder::of(summary)).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("- on time/s") && text.contains("; closed loop, send-anchored"), "{text}");
     }
 
     #[test]

@@ -9,14 +9,14 @@ use contract::summary::{Status, Summary};
 
 use crate::REPORT_FILE;
 use crate::charts::Figure;
-use crate::figures::{age, age_words, frames, main_disk, payload_rate, phase_seconds};
+use crate::figures::{age, age_words, closed_loop, frames, handed_age, main_disk, payload_rate, phase_seconds};
 use crate::grid::escape;
 use crate::limits::nearest_limits;
 use crate::load::{ReportError, RunFolder};
 use crate::plots::plots;
-use crate::sections::{Section, sections};
-use crate::table::head;
-use crate::text::{BLANK, count, exact_percent, fixed, ms, percent, short, short_or_blank};
+use crate::sections::{Section, broker_label, sections};
+use crate::table::{deadline_words, debt_line, head, on_time_words};
+use crate::text::{BLANK, count, fixed, ms, percent, short, short_or_blank};
 
 const CSS: &str = include_str!("report.css");
 /// What the shades behind the charts mean.
@@ -31,7 +31,7 @@ const MOST_SCENARIO: usize = 100_000;
 /// The parts of the page, in order: anchor, heading, sections it holds.
 const PARTS: [(&str, &str, &[&str]); 6] = [
     ("verdict", "Verdict", &["checks", "audit", "inference"]),
-    ("frames", "Frames", &["stages", "settings"]),
+    ("frames", "Frames", &["stages", "sources", "settings"]),
     ("latency", "Latency", &["latency", "latency-outside"]),
     ("disk", "Disk", &["disks", "device-bytes", "broker", "drives"]),
     ("host", "Host", &["processes", "instances", "host", "clocks"]),
@@ -122,7 +122,8 @@ fn page_head(folder: &RunFolder) -> String {
             tiles(&mut out, folder, summary);
         }
         None => {
-            let lines: String = head(folder).iter().skip(1).map(|line| format!("<li>{}</li>", escape(line))).collect();
+            let lines = head(folder).into_iter().map(|(name, text)| format!("<li>{name}: {}</li>", escape(&text)));
+            let lines: String = lines.collect();
             out.push_str(&format!("<ul class=\"reasons\">{lines}</ul>"));
         }
     }
@@ -150,8 +151,9 @@ fn reasons(out: &mut String, summary: &Summary) {
     out.push_str("<ul class=\"reasons\">");
     summary.verdict.reasons.iter().for_each(|reason| out.push_str(&format!("<li>{}</li>", escape(reason))));
     out.push_str("</ul>");
-    if let Some(broker) = &summary.broker {
-        out.push_str(&format!("<p class=\"label\">{}</p>", escape(&crate::sections::broker_label(broker))));
+    let labels = [summary.broker.as_ref().map(broker_label), closed_loop(summary).map(str::to_owned)];
+    for label in labels.into_iter().flatten() {
+        out.push_str(&format!("<p class=\"label\">{}</p> ", escape(&label)));
     }
 }
 
@@ -180,9 +182,7 @@ fn tiles(out: &mut String, folder: &RunFolder, summary: &Summary) {
 
 fn frames_tile(summary: &Summary) -> Option<Tile> {
     let frames = frames(summary)?;
-    let at_least = if frames.at_least { "at least " } else { "" };
-    let share = exact_percent(frames.on_time, frames.offered).unwrap_or_else(|| BLANK.to_owned());
-    let detail = format!("{at_least}{} of {} offered, {share}", count(frames.on_time), count(frames.offered));
+    let detail = on_time_words(&frames);
     Some(Tile { name: "On time", value: short_or_blank(frames.on_time_per_second), unit: "frames/s", detail })
 }
 
@@ -195,9 +195,11 @@ fn payload_tile(folder: &RunFolder) -> Option<Tile> {
 fn age_tile(summary: &Summary) -> Option<Tile> {
     let (step, stats) = age(summary)?;
     let value = |ns: Option<i64>| ns.map_or_else(|| BLANK.to_owned(), |ns| short(ms(ns)));
-    let deadline = short(ms(summary.scenario.deadline_ns));
-    let detail =
-        format!("{}; p50 {}, max {}, deadline {deadline} ms", age_words(step), value(stats.p50), value(stats.max));
+    let (p50, max, held) = (value(stats.p50), value(stats.max), deadline_words(summary));
+    let handed = handed_age(summary);
+    let handed = handed.map(|stats| format!("handed over: p99 {} ms of {}; ", value(stats.p99), count(stats.count)));
+    let (words, frames, handed) = (age_words(step), count(stats.count), handed.unwrap_or_default());
+    let detail = format!("{words} of {frames} frames: p50 {p50}, max {max} ms; {handed}{held}");
     Some(Tile { name: "p99 age", value: value(stats.p99), unit: "ms", detail })
 }
 
@@ -211,6 +213,8 @@ fn disk_tile(summary: &Summary) -> Option<Tile> {
         short_or_blank(main.write_await_ms),
         short_or_blank(main.queue)
     );
+    let debt = debt_line(summary).map(|debt| format!("; {debt}")).unwrap_or_default();
+    let detail = format!("{detail}{debt}");
     Some(Tile { name: "Disk writes", value: short_or_blank(main.write_mib_per_second), unit: "MiB/s", detail })
 }
 
@@ -229,8 +233,16 @@ fn warnings(out: &mut String, sections: &[Section]) {
     out.push_str("</ul></aside>");
 }
 
+/// Tables that are looked up rather than read.
+const FOLDED: [&str; 4] = ["latency-outside", "settings", "instances", "preflight"];
+
 fn table(out: &mut String, section: &Section) {
-    out.push_str(&format!("<article id=\"t-{}\"><h3>{}</h3>", section.id, section.title));
+    let folded = FOLDED.contains(&section.id);
+    out.push_str(&format!("<article id=\"t-{}\">", section.id));
+    out.push_str(&match folded {
+        true => format!("<details><summary><h3>{}</h3></summary>", section.title),
+        false => format!("<h3>{}</h3>", section.title),
+    });
     if !section.about.is_empty() {
         out.push_str(&format!("<p class=\"about\">{}</p>", escape(section.about)));
     }
@@ -240,7 +252,7 @@ fn table(out: &mut String, section: &Section) {
     if let Some(grid) = &section.grid {
         out.push_str(&grid.html(section.title, MOST_ROWS));
     }
-    out.push_str("</article>");
+    out.push_str(if folded { "</details></article>" } else { "</article>" });
 }
 
 fn scenario_text(out: &mut String, text: &str) {

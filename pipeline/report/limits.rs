@@ -3,9 +3,9 @@
 use contract::phases::Phase;
 use contract::summary::Summary;
 
-use crate::figures::{age, cpu_busy, data_device, main_disk};
+use crate::figures::{age, closed_loop, cpu_busy, data_device, main_disk};
 use crate::load::RunFolder;
-use crate::processes::processes;
+use crate::processes::{ProcessUse, processes};
 use crate::text::{fixed, percent, short};
 
 /// One bound and how much of it was used.
@@ -26,20 +26,25 @@ pub fn nearest_limits(folder: &RunFolder) -> Vec<Nearness> {
     limits
 }
 
+/// Other processes of the host are named: a benchmark beside a build is not the system's fault.
 fn cpu(folder: &RunFolder) -> Option<Nearness> {
     let share = cpu_busy(folder)?;
     let cores = folder.summary.as_ref().map(|summary| summary.host.cores).filter(|cores| *cores > 0);
-    let of = cores.map(|cores| format!(" of {cores} cores")).unwrap_or_default();
-    let uses = processes(folder);
-    let busiest = uses.iter().filter_map(|(role, used)| Some((role, used.cores()?))).max_by(|a, b| a.1.total_cmp(&b.1));
-    let most = busiest.map(|(role, cores)| format!(" (most: {role} {})", fixed(cores, 2))).unwrap_or_default();
-    Some(Nearness { share, words: format!("CPU {}{of}{most}", percent(share)) })
+    let run: f64 = processes(folder).values().filter_map(ProcessUse::cores).sum();
+    let detail = match cores {
+        Some(cores) => {
+            let others = (share * f64::from(cores) - run).max(0.0);
+            format!(" of {cores} cores (run {}, others {})", fixed(run, 2), fixed(others, 2))
+        }
+        None => format!(" (run {} cores)", fixed(run, 2)),
+    };
+    Some(Nearness { share, words: format!("CPU {}{detail}", percent(share)) })
 }
 
 fn p99_age(summary: &Summary) -> Option<Nearness> {
     let (_, stats) = age(summary)?;
     let deadline_ns = summary.scenario.deadline_ns;
-    let p99 = stats.p99.filter(|_| deadline_ns > 0)?;
+    let p99 = stats.p99.filter(|_| deadline_ns > 0 && closed_loop(summary).is_none())?;
     let share = p99 as f64 / deadline_ns as f64;
     Some(Nearness { share, words: format!("p99 age {} of deadline", percent(share)) })
 }

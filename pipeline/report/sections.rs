@@ -2,6 +2,7 @@
 
 mod frames;
 mod host;
+mod settings;
 mod storage;
 
 pub use storage::broker_label;
@@ -65,7 +66,8 @@ pub fn sections(folder: &RunFolder) -> Vec<Section> {
         of(frames::latency_outside),
         of(frames::stages),
         of(frames::instances),
-        of(frames::sources),
+        of(settings::sources),
+        of(settings::settings),
         host::processes(folder),
         of(storage::disks),
         of(storage::truth),

@@ -2,14 +2,15 @@
 //! bytes, how old they were, what the disk saw, and which limit was nearest.
 
 use contract::phases::Phase;
-use contract::series::SeriesRow;
 use contract::summary::{Status, Summary};
 
-use crate::figures::{age, age_words, frames, main_disk, payload_rate, phase_seconds};
+use crate::figures::{Frames, age, age_words, closed_loop, frames, handed_age, main_disk, payload_rate, phase_seconds};
 use crate::limits::nearest_limits;
 use crate::load::RunFolder;
 use crate::sections::sections;
-use crate::text::{BLANK, count, exact_percent, fixed, fixed_or_blank, ms, plain, short, short_or_blank, wrap};
+use crate::text::{
+    BLANK, blank, bytes_or_blank, count, exact_percent, fixed, fixed_or_blank, ms, plain, short, short_or_blank, wrap,
+};
 use crate::truth::storage_truth;
 
 /// Widest line.
@@ -31,11 +32,13 @@ pub fn table(folder: &RunFolder) -> String {
 
 pub fn table_with(folder: &RunFolder, options: TableOptions) -> String {
     let mut out = String::new();
-    for (place, line) in head(folder).into_iter().enumerate() {
-        // The verdict's reason stands in full below; figures are never cut.
-        let line = if place == 0 { clip(&plain(&line)) } else { hanging(&plain(&line), LABEL) };
-        out.push_str(&if place == 0 && options.colour { coloured(folder, &line) } else { line });
-        out.push('\n');
+    let first = clip(&plain(&first_line(folder)));
+    out.push_str(&if options.colour { coloured(folder, &first) } else { first });
+    out.push('\n');
+    for (name, text) in head(folder) {
+        for (place, line) in wrap(&plain(&text), WIDTH - LABEL).into_iter().enumerate() {
+            out.push_str(&format!("{:<LABEL$}{line}\n", if place == 0 { name } else { "" }));
+        }
     }
     why(folder, &mut out);
     for section in sections(folder).into_iter().filter(|section| !section.html_only) {
@@ -97,18 +100,28 @@ fn coloured(folder: &RunFolder, line: &str) -> String {
     format!("\u{1b}[{code}m{word}\u{1b}[0m {rest}")
 }
 
-/// The first five lines, with their names; the HTML report shows the same.
-pub fn head(folder: &RunFolder) -> Vec<String> {
-    let label = |name: &str, text: String| format!("{name:<LABEL$}{text}");
+/// The verdict and its first reason; cut where it is long, because reasons stand in full below.
+fn first_line(folder: &RunFolder) -> String {
     match &folder.summary {
-        Some(summary) => vec![
-            verdict_line(summary),
-            label("frames", frames_line(folder, summary)),
-            label("age", age_line(summary)),
-            label("disk", disk_line(summary)),
-            label("nearest", limits_line(folder)),
-        ],
-        None => unfinished(folder),
+        Some(summary) => verdict_line(summary),
+        None => format!("UNFINISHED  {}: no verdict, no audit", folder.name()),
+    }
+}
+
+/// The lines below the verdict, with their names; figures are never cut.
+pub fn head(folder: &RunFolder) -> Vec<(&'static str, String)> {
+    match &folder.summary {
+        Some(summary) => {
+            let mut lines = vec![
+                ("frames", frames_line(folder, summary)),
+                ("age", age_line(summary)),
+                ("disk", disk_line(summary)),
+                ("nearest", limits_line(folder)),
+            ];
+            lines.extend(debt_line(summary).map(|line| ("debt", line)));
+            lines
+        }
+        None => vec![("last", last_second(folder)), ("nearest", limits_line(folder))],
     }
 }
 
@@ -122,8 +135,7 @@ fn verdict_line(summary: &Summary) -> String {
 
 pub fn frames_line(folder: &RunFolder, summary: &Summary) -> String {
     let Some(frames) = frames(summary) else { return "no frames in this run".to_owned() };
-    let share = exact_percent(frames.on_time, frames.offered).unwrap_or_else(|| BLANK.to_owned());
-    let at_least = if frames.at_least { "at least " } else { "" };
+    let (rate, of) = (short_or_blank(frames.on_time_per_second), on_time_words(&frames));
     let bytes = match payload_rate(folder) {
         Some(rate) => {
             let (mb, mib) = (rate.bytes_per_second / 1e6, rate.bytes_per_second / f64::from(1 << 20));
@@ -132,38 +144,52 @@ pub fn frames_line(folder: &RunFolder, summary: &Summary) -> String {
         }
         None => format!("{BLANK} MB/s payload"),
     };
-    format!(
-        "{} offered/s, {} on time/s ({at_least}{} of {}, {share}), {bytes}",
-        short_or_blank(frames.offered_per_second),
-        short_or_blank(frames.on_time_per_second),
-        count(frames.on_time),
-        count(frames.offered)
-    )
+    format!("{} offered/s, {rate} on time/s ({of}), {bytes}", short_or_blank(frames.offered_per_second),)
+}
+
+/// `11,513 of 11,520, 99.939 %`.
+pub fn on_time_words(frames: &Frames) -> String {
+    let at_least = if frames.at_least { "at least " } else { "" };
+    let offered = count(frames.offered);
+    match frames.on_time {
+        Some(on_time) => {
+            let share = exact_percent(on_time, frames.offered).unwrap_or_else(blank);
+            format!("{at_least}{} of {offered}, {share}", count(on_time))
+        }
+        None => format!("of {offered}"),
+    }
+}
+
+/// What an age is held against.
+pub fn deadline_words(summary: &Summary) -> String {
+    match closed_loop(summary) {
+        Some(label) => label.to_owned(),
+        None => format!("deadline {} ms", short(ms(summary.scenario.deadline_ns))),
+    }
 }
 
 pub fn age_line(summary: &Summary) -> String {
     let Some((step, stats)) = age(summary) else { return "no frame was timed".to_owned() };
-    let value = |ns: Option<i64>| ns.map_or_else(|| BLANK.to_owned(), |ns| short(ms(ns)));
+    let value = |ns: Option<i64>| ns.map_or_else(blank, |ns| short(ms(ns)));
+    let frames = count(stats.count);
+    // Both ages and the deadline fit a line only without the median; it is in the latency table.
+    let (median, handed) = match handed_age(summary) {
+        Some(all) => (String::new(), format!("; p99 {} handed over of {}", value(all.p99), count(all.count))),
+        None => (format!(" p50 {},", value(stats.p50)), String::new()),
+    };
     format!(
-        "p50 {}, p99 {}, p99.9 {}, max {} ms {}; deadline {} ms",
-        value(stats.p50),
+        "p99 {} ms,{median} max {} {} of {frames}{handed}; {}",
         value(stats.p99),
-        value(stats.p99_9),
         value(stats.max),
         age_words(step),
-        short(ms(summary.scenario.deadline_ns))
+        deadline_words(summary)
     )
 }
 
 pub fn disk_line(summary: &Summary) -> String {
     let Some((disk, main)) = main_disk(summary) else { return "no device was measured".to_owned() };
-    let truth = storage_truth(summary);
-    let times = match truth.amplification().filter(|_| truth.device.as_deref() == Some(disk.device.as_str())) {
-        Some(times) => format!("; {} x payload x RF", fixed(times, 2)),
-        None => String::new(),
-    };
     format!(
-        "{} wrote {} MiB/s, {} w/s of {} KiB, await {} ms, queue {}{}{times}",
+        "{} write {} MiB/s in {} w/s of {} KiB, await {} ms, queue {}{}",
         disk.device,
         short_or_blank(main.write_mib_per_second),
         short_or_blank(main.write_iops),
@@ -172,6 +198,21 @@ pub fn disk_line(summary: &Summary) -> String {
         fixed_or_blank(main.queue, 2),
         reads(main.read_mib_per_second)
     )
+}
+
+/// What was still to be written when the load ended, and what the device took in the end; `None` without either.
+pub fn debt_line(summary: &Summary) -> Option<String> {
+    let sync = summary.sync.as_ref().map(|sync| {
+        let dirty = bytes_or_blank(sync.dirty_before_bytes);
+        match sync.seconds {
+            Some(seconds) => format!("{dirty} unwritten before the sync, which took {} s", short(seconds)),
+            None => format!("{dirty} unwritten before the sync, which did not end"),
+        }
+    });
+    let truth = storage_truth(summary);
+    let times = truth.amplification().map(|times| format!("device took {} x payload x RF", fixed(times, 2)));
+    let parts: Vec<String> = [sync, times].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn reads(mib_per_second: Option<f64>) -> String {
@@ -194,21 +235,11 @@ pub fn limits_line(folder: &RunFolder) -> String {
     line
 }
 
-fn unfinished(folder: &RunFolder) -> Vec<String> {
-    let mut lines = vec![format!("UNFINISHED  {}: no verdict, no audit", folder.name())];
-    let Some(last) = folder.series.last() else {
-        lines.push("no second of it was recorded".to_owned());
-        return lines;
-    };
-    lines.push(last_row(last));
-    lines.push(format!("nearest {}", limits_line(folder)));
-    lines
-}
-
-fn last_row(row: &SeriesRow) -> String {
+fn last_second(folder: &RunFolder) -> String {
+    let Some(row) = folder.series.last() else { return "no second of it was recorded".to_owned() };
     let f = &row.frames;
     format!(
-        "last seen in {} at {} s: offered {}, acked {}, delivered {}, inferred {}, dropped {}, late {}",
+        "in {} at {} s: offered {}, acked {}, delivered {}, inferred {}, dropped {}, late {}",
         row.phase.name(),
         fixed(row.run_ns as f64 / 1e9, 1),
         count(f.offered),
@@ -257,7 +288,7 @@ mod tests {
         folder.series.truncate(35);
         let text = table(&folder);
         assert!(
-            text.starts_with("UNFINISHED  quickstart: no verdict, no audit\nlast seen in main at 34.0 s: offered"),
+            text.starts_with("UNFINISHED  quickstart: no verdict, no audit\nlast    in main at 34.0 s: offered"),
             "{text}"
         );
     }

@@ -2,9 +2,9 @@
 
 use contract::summary::{DiskFacts, Summary};
 
-use crate::figures::data_device;
+use crate::figures::{WHOLE_RUN, data_device};
 
-/// Bytes from the start of warm-up to the end of sync.
+/// Bytes of the whole run, the sync at its end included.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StorageTruth {
     pub device: Option<String>,
@@ -63,20 +63,23 @@ pub fn storage_truth(summary: &Summary) -> StorageTruth {
             let disk = summary.disks.iter().find(|disk| disk.device == device);
             truth.device_bytes = disk.and_then(written);
             if truth.device_bytes.is_none() {
-                truth.why_blank = Some(format!("{device} was not measured"));
+                truth.why_blank = Some(format!("{device} was not measured until after the sync"));
             }
         }
     }
     truth
 }
 
-/// Phases in which the run's own bytes reach the device.
-const WRITING: [&str; 4] = ["warm-up", "main", "drain", "sync"];
-
+/// The figures over the whole run; else the sum of its parts, if the sync is one of them: before it most bytes may still be in
+/// memory.
 fn written(disk: &DiskFacts) -> Option<u64> {
-    let phases: Vec<u64> =
-        WRITING.iter().filter_map(|name| disk.phases.get(*name)).map(|phase| phase.write_bytes).collect();
-    (!phases.is_empty()).then(|| phases.into_iter().fold(0, u64::saturating_add))
+    const WRITING: [&str; 4] = ["warm-up", "main", "drain", "sync"];
+    if let Some(whole) = disk.phases.get(WHOLE_RUN) {
+        return Some(whole.write_bytes);
+    }
+    disk.phases.get("sync")?;
+    let parts = WRITING.iter().filter_map(|name| disk.phases.get(*name));
+    Some(parts.fold(0, |sum, phase| sum.saturating_add(phase.write_bytes)))
 }
 
 fn why_no_device(summary: &Summary) -> String {
@@ -102,6 +105,19 @@ mod tests {
         (topics[1].payload_bytes, topics[1].replication) = (50, 1);
         let truth = storage_truth(&summary);
         assert_eq!((truth.payload_bytes, truth.replicated_bytes), (Some(150), Some(350)));
+    }
+
+    #[test]
+    fn device_bytes_without_those_of_the_sync_are_blank() {
+        let mut summary = fixture::summary();
+        let whole = storage_truth(&summary).device_bytes;
+        summary.disks[0].phases.remove(WHOLE_RUN);
+        let parts = storage_truth(&summary).device_bytes;
+        assert!(whole >= parts && parts.is_some(), "{whole:?} {parts:?}");
+        summary.disks[0].phases.remove("sync");
+        let truth = storage_truth(&summary);
+        assert_eq!(truth.device_bytes, None);
+        assert!(truth.why_blank.unwrap().contains("until after the sync"));
     }
 
     #[test]

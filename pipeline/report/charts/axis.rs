@@ -83,6 +83,15 @@ pub fn tick_text(value: f64, step: f64) -> String {
     fixed(value, decimals)
 }
 
+/// A time of the run, in the unit its step counts in.
+pub fn time_text(seconds: f64, step: f64) -> String {
+    match step {
+        _ if step >= 3600.0 => format!("{} h", tick_text(seconds / 3600.0, step / 3600.0)),
+        _ if step >= 60.0 => format!("{} min", tick_text(seconds / 60.0, step / 60.0)),
+        _ => format!("{} s", tick_text(seconds, step)),
+    }
+}
+
 /// A decade of milliseconds as text: `0.01`, `1`, `1,000`.
 pub fn decade_text(value: f64) -> String {
     tick_text(value, value)
@@ -98,6 +107,10 @@ mod tests {
         assert_eq!([step(192.0, 4), step(0.86, 4), step(1000.0, 5), step(0.0, 4)], [50.0, 0.5, 200.0, 1.0]);
         assert_eq!([time_step(74.0, 8), time_step(3600.0, 8), time_step(90_000.0, 8)], [10.0, 600.0, 14400.0]);
         assert_eq!(tick_text(0.25, 0.05), "0.25");
+        assert_eq!(
+            [time_text(20.0, 10.0), time_text(1200.0, 600.0), time_text(7200.0, 3600.0)],
+            ["20 s", "20 min", "2 h"]
+        );
         assert_eq!(Scale::log(0.001, 1000.0, 0.0, 1.0).decades().len(), 7);
     }
 

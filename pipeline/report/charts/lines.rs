@@ -1,6 +1,6 @@
 //! A figure over the time of the run: lines, or areas stacked on each other. Phases are shaded; a missing second is a gap.
 
-use super::axis::{Scale, step, tick_text, ticks, time_step};
+use super::axis::{Scale, step, tick_text, ticks, time_step, time_text};
 use super::{BOTTOM, COLOURS, Caption, Figure, HEIGHT, Key, LEFT, RIGHT, TOP, WIDTH, label, rule};
 use crate::grid::escape;
 use crate::text::short;
@@ -176,7 +176,7 @@ fn grid(x: &Scale, y: &Scale, unit: &str) -> String {
     for tick in ticks(x.lo(), x.hi(), size) {
         let at = x.at(tick);
         out.push_str(&rule((at, HEIGHT - BOTTOM), (at, HEIGHT - BOTTOM + 4.0), "axis"));
-        out.push_str(&label(at, HEIGHT - BOTTOM + 17.0, "tick mid", &format!("{} s", tick_text(tick, size))));
+        out.push_str(&label(at, HEIGHT - BOTTOM + 17.0, "tick mid", &time_text(tick, size)));
     }
     out.push_str(&rule((LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM), "axis"));
     out.push_str(&label(4.0, TOP - 10.0, "unit", unit));

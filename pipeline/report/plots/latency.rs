@@ -8,7 +8,7 @@ use crate::charts::bars::{self, Range};
 use crate::charts::curve;
 use crate::charts::lines::{Band, Limit, LineChart};
 use crate::charts::{Caption, Figure};
-use crate::figures::{age, age_words, shares};
+use crate::figures::{age, age_words, closed_loop, shares};
 use crate::load::RunFolder;
 use crate::text::ms;
 
@@ -24,7 +24,7 @@ pub fn figures(folder: &RunFolder, bands: &[Band]) -> Vec<Option<Figure>> {
 }
 
 fn deadline_ms(summary: &Summary) -> Option<f64> {
-    (summary.scenario.deadline_ns > 0).then(|| ms(summary.scenario.deadline_ns))
+    (summary.scenario.deadline_ns > 0 && closed_loop(summary).is_none()).then(|| ms(summary.scenario.deadline_ns))
 }
 
 fn over_time(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
@@ -73,7 +73,7 @@ fn histogram(folder: &RunFolder, summary: &Summary) -> Option<Figure> {
     let (step, _) = age(summary)?;
     let buckets: Vec<(f64, u64)> =
         folder.histogram(step)?.buckets().into_iter().map(|(ns, frames)| (ns as f64 / 1e6, frames)).collect();
-    let about = format!("Every frame due in main, {}; both axes logarithmic", age_words(step));
+    let about = format!("Frames due in main, {}; both axes logarithmic", age_words(step));
     let caption = Caption { id: "chart-histogram", title: "Distribution of the age", about: &about };
     bars::histogram(caption, &buckets, deadline_ms(summary).map(|value| ("deadline", value)))
 }

@@ -7,7 +7,7 @@ use contract::latency::Step;
 use contract::summary::{Audit, InferenceIdentity, InstanceFacts, StageFacts, Summary, TopicAudit};
 
 use super::Section;
-use crate::figures::{is_source, shares};
+use crate::figures::{age, handed_age, is_source, shares};
 use crate::grid::Grid;
 use crate::text::{BLANK, blank, bytes_or_blank, count, count_or_blank, fixed_or_blank, ms_or_blank, percent_or_blank};
 
@@ -147,23 +147,30 @@ pub fn inference(summary: &Summary) -> Option<Section> {
         ">unselected",
         ">dropped",
         ">failed",
+        ">corrupt",
         ">unfinished",
-        "<model (weights)",
         "<exact",
     ]);
     summary.inference.iter().for_each(|(id, row)| grid.push(inference_row(id, row)));
-    let seeded = summary.inference.values().any(|row| row.model_weights.as_deref() == Some("seeded"));
-    let note = seeded.then(|| "seeded weights: the work is real, the predictions mean nothing".to_owned());
+    let models = summary.inference.iter().map(|(id, row)| format!("{id}: {}", model_words(row)));
     (!grid.is_empty())
-        .then(|| Section::new("inference", "Inference", "every frame handed to the stage").lines(note).grid(grid))
+        .then(|| Section::new("inference", "Inference", "every frame handed to the stage").lines(models).grid(grid))
+}
+
+/// Seeded weights do the work of real ones, and predict nothing.
+fn model_words(row: &InferenceIdentity) -> String {
+    let model = row.model.as_deref().unwrap_or(BLANK);
+    match row.model_weights.as_deref() {
+        Some("seeded") => format!("{model}, seeded weights: the work is real, the predictions mean nothing"),
+        Some(weights) => format!("{model}, weights {weights}"),
+        None => model.to_owned(),
+    }
 }
 
 fn inference_row(id: &str, row: &InferenceIdentity) -> Vec<String> {
-    let numbers = [row.delivered, row.inferred, row.not_selected, row.dropped, row.failed, row.unfinished];
+    let numbers = [row.delivered, row.inferred, row.not_selected, row.dropped, row.failed, row.corrupt, row.unfinished];
     let mut cells = vec![id.to_owned()];
     cells.extend(numbers.map(count));
-    let weights = row.model_weights.as_deref().map(|weights| format!(" ({weights})")).unwrap_or_default();
-    cells.push(format!("{}{weights}", row.model.as_deref().unwrap_or(BLANK)));
     cells.push(holds(row.identity_holds).to_owned());
     cells
 }
@@ -171,6 +178,7 @@ fn inference_row(id: &str, row: &InferenceIdentity) -> Vec<String> {
 pub fn latency(summary: &Summary) -> Option<Section> {
     Section::new("latency", "Latency", "ms, frames due in main; indented steps sum to end_to_end")
         .lines(negative_note(&summary.latency_ns))
+        .lines(selection_note(summary))
         .grid(latency_grid(&summary.latency_ns))
         .shown()
 }
@@ -185,7 +193,7 @@ pub fn latency_outside(summary: &Summary) -> Option<Section> {
 
 fn latency_grid(latency: &BTreeMap<Step, LatencyStats>) -> Grid {
     let shares: BTreeMap<Step, f64> = shares(latency).into_iter().collect();
-    let heads = ["<step", ">frames", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">share of mean"];
+    let heads = ["<step", ">n", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">share of mean"];
     let mut grid = Grid::new(&heads);
     for step in Step::ALL {
         let Some(stats) = latency.get(&step) else { continue };
@@ -201,6 +209,14 @@ fn latency_grid(latency: &BTreeMap<Step, LatencyStats>) -> Grid {
         grid.push(row);
     }
     grid
+}
+
+/// Which frames went through every step, where not all did.
+fn selection_note(summary: &Summary) -> Option<String> {
+    let handed = handed_age(summary)?;
+    let (_, whole) = age(summary)?;
+    let (selected, all) = (count(whole.count), count(handed.count));
+    Some(format!("end_to_end and its steps: the {selected} of {all} frames that were selected for inference"))
 }
 
 fn negative_note(latency: &BTreeMap<Step, LatencyStats>) -> Vec<String> {
@@ -240,9 +256,10 @@ pub fn stages(summary: &Summary) -> Option<Section> {
         .shown()
 }
 
+/// A process reports only counters above 0; a stage that reported none at all is not known.
 fn counter_sum(stage: &StageFacts, names: &[&str]) -> Option<u64> {
-    let known: Vec<u64> = names.iter().filter_map(|name| stage.counters.get(*name).copied()).collect();
-    (!known.is_empty()).then(|| known.into_iter().fold(0, u64::saturating_add))
+    let counted = |name: &&str| stage.counters.get(*name).copied().unwrap_or(0);
+    (!stage.counters.is_empty()).then(|| names.iter().map(counted).fold(0, u64::saturating_add))
 }
 
 /// The sum over all instances; blank when one of them is not known.
@@ -257,6 +274,8 @@ fn stage_row(id: &str, stage: &StageFacts) -> Vec<String> {
     let (offered, achieved) =
         if is_source(stage) { ("frames_offered", "frames_acked") } else { ("frames_delivered", "frames_done") };
     let rss = all(stage, |instance| instance.rss_bytes.map(u128::from));
+    // Frames are late at their last step: in a source only where nothing consumes them.
+    let late = counter_sum(stage, &["frames_late"]).filter(|late| *late > 0 || !is_source(stage));
     let errors = ["frames_delivery_failed", "frames_inference_failed", "decode_errors", "commit_errors"];
     vec![
         id.to_owned(),
@@ -265,7 +284,7 @@ fn stage_row(id: &str, stage: &StageFacts) -> Vec<String> {
         count_or_blank(counter_sum(stage, &[offered])),
         count_or_blank(counter_sum(stage, &[achieved])),
         count_or_blank(counter_sum(stage, &["frames_dropped", "frames_inference_dropped"])),
-        count_or_blank(counter_sum(stage, &["frames_late"])),
+        count_or_blank(late),
         count_or_blank(counter_sum(stage, &errors)),
         fixed_or_blank(all(stage, |instance| instance.cpu_seconds), 1),
         bytes_or_blank(rss.map(|sum| u64::try_from(sum).unwrap_or(u64::MAX))),
@@ -302,26 +321,4 @@ pub fn instances(summary: &Summary) -> Option<Section> {
         }
     }
     Section::new("instances", "Stage processes", "whole run").grid(grid).html_only().shown()
-}
-
-/// Facts under which a source may state its decode mode.
-const MODE_KEYS: [&str; 3] = ["decode_mode", "mode", "decode"];
-
-pub fn sources(summary: &Summary) -> Option<Section> {
-    let mut grid = Grid::new(&["<stage", "<decode mode", "<facts"]);
-    for (id, stage) in summary.stages.iter().filter(|(_, stage)| !stage.facts.is_empty() || stage.kind == "decode") {
-        let mode = MODE_KEYS.iter().find_map(|key| stage.facts.get(*key));
-        let rest = stage.facts.iter().filter(|(key, _)| !MODE_KEYS.contains(&key.as_str()));
-        let facts: Vec<String> = rest.map(|(key, value)| format!("{key} {}", value_text(value))).collect();
-        let facts = if facts.is_empty() { blank() } else { facts.join(", ") };
-        grid.push(vec![id.clone(), mode.map_or_else(blank, value_text), facts]);
-    }
-    Section::new("settings", "Settings", "of the stages, decode mode first").grid(grid).shown()
-}
-
-fn value_text(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }

@@ -4,6 +4,7 @@ use contract::phases::Phase;
 use contract::summary::{BrokerFacts, DiskPhase, Summary};
 
 use super::Section;
+use crate::figures::WHOLE_RUN;
 use crate::grid::Grid;
 use crate::text::{BLANK, bytes, bytes_or_blank, fixed_or_blank, percent_or_blank, short_or_blank};
 use crate::truth::{StorageTruth, storage_truth};
@@ -32,16 +33,20 @@ pub fn disks(summary: &Summary) -> Option<Section> {
     ];
     let mut grid = Grid::new(&heads);
     for disk in &summary.disks {
-        for name in PHASES.map(Phase::name) {
+        for name in PHASES.map(Phase::name).into_iter().chain([WHOLE_RUN]) {
             if let Some(phase) = disk.phases.get(name) {
                 grid.push(disk_row(&disk.device, name, phase));
             }
         }
     }
-    Section::new("disks", "Disks", "averages over all seconds of a phase; requests in KiB, await in ms")
-        .lines(nonzero(summary))
-        .grid(grid)
-        .shown()
+    Section::new(
+        "disks",
+        "Disks",
+        "averages over all seconds of a phase (all: the whole run); requests in KiB, await in ms",
+    )
+    .lines(nonzero(summary))
+    .grid(grid)
+    .shown()
 }
 
 fn disk_row(device: &str, name: &str, phase: &DiskPhase) -> Vec<String> {
@@ -108,7 +113,7 @@ pub fn truth(summary: &Summary) -> Option<Section> {
         let device = format!("written to {}", truth.device.as_deref().unwrap_or("the device"));
         grid.push(row(device, truth.device_bytes, truth.per_payload_byte(), truth.amplification()));
     }
-    Section::new("device-bytes", "Device bytes", "against what was published, from warm-up to the end of sync")
+    Section::new("device-bytes", "Device bytes", "against what was published, over the whole run, sync included")
         .lines(truth_lines(summary, &truth))
         .grid(grid)
         .shown()
