@@ -139,14 +139,19 @@ impl Feed {
     /// One stream is done with frame `k`.
     pub(crate) fn take(&self, k: u64) {
         let mut state = self.lock();
+        let before = (state.foremost, state.base);
         state.foremost = state.foremost.max(k + 1);
         let index = state.index(k);
         if let Some((_, waiting)) = state.items.get_mut(index) {
             *waiting = waiting.saturating_sub(1);
         }
         state.discard();
+        let made_room = (state.foremost, state.base) != before;
         drop(state);
-        self.room.notify_one();
+        // Of hundreds of streams only the first and the last to take a frame make room: spare the other wake-ups.
+        if made_room {
+            self.room.notify_one();
+        }
     }
 
     /// One stream wants neither frame `k` nor any later one.

@@ -141,7 +141,7 @@ impl Scaler {
     pub(crate) fn packed_rgb(&mut self, source: &ScaleSource<'_>, size: (u32, u32)) -> Result<Vec<u8>, VideoError> {
         let row_bytes = size.0 as usize * 3;
         let packed_bytes = row_bytes * size.1 as usize;
-        if row_bytes % ROW_ALIGN_BYTES == 0 {
+        if row_bytes.is_multiple_of(ROW_ALIGN_BYTES) {
             let mut pixels = vec![0; packed_bytes + TAIL_BYTES];
             self.run_rgb(source, size, &mut pixels, row_bytes)?;
             pixels.truncate(packed_bytes);

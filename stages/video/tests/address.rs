@@ -1,5 +1,7 @@
 //! Video from an address: a clip served on loopback, a server that goes silent, one that is not there.
 
+#![allow(clippy::unwrap_used, reason = "a failure anywhere in a test is its result")]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

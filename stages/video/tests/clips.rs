@@ -1,6 +1,8 @@
 //! Every clip in testdata decodes to exactly the frames that ffprobe lists, also when it loops; broken ones are refused or
 //! counted.
 
+#![allow(clippy::unwrap_used, reason = "a failure anywhere in a test is its result")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -1,5 +1,7 @@
 //! Colours, sizes and orientation of payloads, against known colour bars, against swscale and against the ffmpeg program.
 
+#![allow(clippy::unwrap_used, reason = "a failure anywhere in a test is its result")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -3,6 +3,8 @@
 //! Mutants run in child processes, so that a crash is seen and counted instead of ending the test. `REELBENCH_LONG=1` runs
 //! 10,000 of them.
 
+#![allow(clippy::unwrap_used, reason = "a failure anywhere in a test is its result")]
+
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

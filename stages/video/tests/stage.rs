@@ -1,5 +1,7 @@
 //! The decode stage on channels: exact schedules, loops, modes, blocked partitions, broken sources.
 
+#![allow(clippy::unwrap_used, reason = "a failure anywhere in a test is its result")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
