@@ -239,7 +239,7 @@ impl Agent {
     }
 
     fn adapters(&self, cx: &Cx, bootstrap: &str, demand: &Demand) -> Result<Io, StageError> {
-        let client = &self.options.scenario.broker.client;
+        let client = self.options.scenario.broker.resolved_client()?;
         let topics = self.stage.outputs().iter().map(|name| self.topic_ref(name)).collect::<Result<Vec<_>, _>>()?;
         let max_frame_bytes = demand.max_frame_bytes.unwrap_or(1 << 20);
         let mut io = Io::default();
@@ -257,7 +257,7 @@ impl Agent {
         if let Some(from) = &self.stage.from {
             let spec = InputSpec {
                 bootstrap_servers: bootstrap.to_owned(),
-                client: client.clone(),
+                client,
                 topic: self.topic_ref(from)?,
                 group: format!("reelbench-{}-{}", cx.run_id, self.stage.id),
                 consume: self.stage.consume.clone(),

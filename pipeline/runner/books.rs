@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use contract::flow::{Acks, Policy, PublishConfig};
+use contract::flow::{Acks, Policy, PublishConfig, Spread};
 use contract::histogram::{HistogramText, NsHistogram};
 use contract::latency::Step;
 use contract::ledger::Mark;
@@ -138,7 +138,7 @@ fn audited(run: &Run, books: &[Books]) -> Option<Audit> {
         *drops.entry((drop.stage.clone(), drop.reason.clone())).or_default() += drop.count;
     }
     Some(Audit {
-        scheduled: sources(Counter::Scheduled),
+        scheduled: scheduled(run),
         totals: audit::totals(&topics),
         offered_main: sources(Counter::OfferedMain),
         late: auditors(Counter::Late),
@@ -147,6 +147,18 @@ fn audited(run: &Run, books: &[Books]) -> Option<Audit> {
         acknowledged_only: topics.iter().filter(|t| t.audited_by.is_none()).map(|t| t.topic.clone()).collect(),
         topics,
     })
+}
+
+/// Frames due by the schedule, in every topic they were to go to.
+fn scheduled(run: &Run) -> u64 {
+    let of_stage = |stage: &&StageConfig| {
+        let due = run.fleet.sum(Counter::Scheduled, |instance| instance.stage.stage_id == stage.id);
+        match stage.spread {
+            Spread::Copy => due * stage.outputs().len() as u64,
+            Spread::Streams => due,
+        }
+    };
+    topology::sources(&run.options.scenario, &run.services.registry).iter().map(of_stage).sum()
 }
 
 fn kind_ports(run: &Run, instance: &Instance) -> Option<Ports> {

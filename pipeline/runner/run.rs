@@ -311,7 +311,7 @@ impl Run {
 
     async fn create_topics(&mut self) -> Result<(), RunError> {
         let connect = self.services.connect.clone();
-        let (bootstrap, client) = (self.bootstrap.clone(), self.options.scenario.broker.client.clone());
+        let (bootstrap, client) = (self.bootstrap.clone(), self.options.scenario.broker.resolved_client()?);
         let registry = self.services.registry;
         let need = |topic: &contract::admin::TopicConfig| TopicNeed {
             config: topic.clone(),

@@ -109,8 +109,11 @@ fn reasons(checks: &[Check], status: Status, evidence: &Evidence) -> Vec<String>
         let class = check.status.map_or("", Status::name);
         format!("{class} {}{stage}: {} (limit: {})", check.id, check.observed, check.limit)
     };
-    let wrong = checks.iter().filter(|check| !matches!(check.status, Some(Status::Pass) | None));
-    let mut reasons: Vec<String> = wrong.map(line).collect();
+    let mut wrong: Vec<&Check> =
+        checks.iter().filter(|check| !matches!(check.status, Some(Status::Pass) | None)).collect();
+    // What decided comes first.
+    wrong.sort_by_key(|check| check.status != Some(status));
+    let mut reasons: Vec<String> = wrong.into_iter().map(line).collect();
     if status == Status::Pass {
         let counted = evidence
             .audit
@@ -377,7 +380,9 @@ mod tests {
         assert_eq!(verdict.reasons.len(), 2);
         evidence.audit.as_mut().unwrap().corrupt = 0;
         audit(&mut evidence).in_flight = 3;
-        assert_eq!(judge(&evidence).status, Status::Invalid);
+        let verdict = judge(&evidence);
+        assert_eq!(verdict.status, Status::Invalid);
+        assert!(verdict.reasons[0].starts_with("INVALID") && verdict.reasons[1].starts_with("FAIL"), "{verdict:?}");
     }
 
     #[test]

@@ -198,7 +198,9 @@ pub enum Policy {
     /// Wait: the stream's next frames are late, none is dropped.
     #[default]
     Block,
+    /// Give up the frame that finds no room.
     DropNew,
+    /// Give up the oldest waiting frame, to make room for the new one.
     DropOld,
     /// Wait, but give up a frame older than `deadline`.
     Deadline,
