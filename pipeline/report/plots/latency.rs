@@ -1,14 +1,15 @@
 //! Charts of the age of frames.
 
+use contract::histogram::NsHistogram;
 use contract::latency::Step;
 use contract::summary::Summary;
 
 use super::{line, values};
 use crate::charts::bars::{self, Range};
-use crate::charts::curve;
+use crate::charts::curve::{self, Curve};
 use crate::charts::lines::{Band, Limit, LineChart};
 use crate::charts::{Caption, Figure};
-use crate::figures::{age, age_words, closed_loop, shares};
+use crate::figures::{age, age_words, closed_loop, handed_age, shares};
 use crate::load::RunFolder;
 use crate::text::ms;
 
@@ -29,14 +30,14 @@ fn deadline_ms(summary: &Summary) -> Option<f64> {
 
 fn over_time(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
     let lines = vec![
-        line("end to end, p99", 0, values(folder, |row| row.end_to_end_p99_ns.map(ms))),
+        line("last step, p99", 0, values(folder, |row| row.end_to_end_p99_ns.map(ms))),
         line("acknowledged, p99", 2, values(folder, |row| row.ack_p99_ns.map(ms))),
     ];
     let limit = folder.summary.as_ref().and_then(deadline_ms).map(|value| Limit { name: "deadline".into(), value });
     let caption = Caption {
         id: "chart-p99",
         title: "p99 age over time",
-        about: "p99 of the last seconds, counted from the time a frame was due",
+        about: "Of the last seconds, from due; handed over stands in where too few frames reach a later step",
     };
     LineChart { caption, unit: "ms", lines, bands, limit, stacked: false, means: false }.figure()
 }
@@ -78,11 +79,23 @@ fn histogram(folder: &RunFolder, summary: &Summary) -> Option<Figure> {
     bars::histogram(caption, &buckets, deadline_ms(summary).map(|value| ("deadline", value)))
 }
 
+/// The age at the last step and, where only some frames come that far, the age at which all were handed over.
 fn percentiles(folder: &RunFolder, summary: &Summary) -> Option<Figure> {
     let (step, _) = age(summary)?;
-    let histogram = folder.histogram(step)?;
-    let about = format!("Frames due in main, {}; it ends at the last percentile the samples support", age_words(step));
-    let caption = Caption { id: "chart-percentiles", title: "Age by percentile", about: &about };
+    let also = handed_age(summary).map(|_| Step::Handed);
+    let known: Vec<(Step, NsHistogram)> =
+        [Some(step), also].into_iter().flatten().filter_map(|step| Some((step, folder.histogram(step)?))).collect();
+    let values: Vec<_> = known.iter().map(|(_, histogram)| |q: f64| histogram.quantile(q).map(ms)).collect();
+    let curves: Vec<Curve> = known
+        .iter()
+        .zip(&values)
+        .map(|((step, histogram), value)| Curve { name: age_words(*step), samples: histogram.count(), value })
+        .collect();
+    let caption = Caption {
+        id: "chart-percentiles",
+        title: "Age by percentile",
+        about: "Frames due in main; a line ends at the last percentile its samples support",
+    };
     let limit = deadline_ms(summary).map(|value| Limit { name: "deadline".into(), value });
-    curve::percentiles(caption, histogram.count(), |q| histogram.quantile(q).map(ms), limit)
+    curve::percentiles(caption, &curves, limit)
 }
