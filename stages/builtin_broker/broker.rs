@@ -59,7 +59,7 @@ impl Broker {
     pub fn start(options: BrokerOptions) -> Result<Broker, BrokerError> {
         options.check()?;
         raise_open_files();
-        // Ports first: a busy port must not cost a scan, and must not look like a crash to the next start.
+        // Ports before partitions: a busy port must not cost a scan, nor look like a crash to the next start.
         let data = DataDir::open(&options.data_dir, options.nodes)?;
         let listeners = Listeners::bind(&options)?;
         let counters = Arc::new(Counters::default());

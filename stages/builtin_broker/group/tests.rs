@@ -404,8 +404,12 @@ impl History {
     }
 }
 
+fn cases() -> u32 {
+    if std::env::var_os("REELBENCH_LONG").is_some() { 50_000 } else { 600 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever clients do, the group keeps its rules, and when they fall silent every question is answered.
     #[test]
