@@ -148,6 +148,28 @@ fn a_killed_broker_fails_the_run_and_leaves_frames_in_flight() {
 }
 
 #[test]
+fn a_restarted_broker_goes_on_and_loses_nothing_acknowledged() {
+    if !ready() {
+        return;
+    }
+    let mut run = Run::start(&["--set", "broker.restart.max=3", "--set", "run.drain=20s"]);
+    run.until_main();
+    signal("KILL", run.process(&["broker", "--data-dir"]));
+    let output = run.end();
+    let summary = summary(&run.out);
+    assert_every_frame_is_accounted(&summary);
+    let audit = &summary["audit"];
+    for word in ["lost", "in_flight", "duplicates", "reordered", "corrupt"] {
+        assert_eq!(audit[word], 0, "{word}: {audit}");
+    }
+    assert_eq!(summary["broker"]["died"], false, "{}", said(&output));
+    let warned =
+        summary["warnings"].as_array().unwrap().iter().any(|w| w.as_str().unwrap().contains("started again: 1 of 3"));
+    assert!(warned, "{}", summary["warnings"]);
+    run.assert_nobody_is_left();
+}
+
+#[test]
 fn a_killed_generator_makes_the_run_invalid_and_loses_nothing_acknowledged() {
     if !ready() {
         return;

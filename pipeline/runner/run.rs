@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,8 @@ const T0_AHEAD_NS: i64 = 2_000_000_000;
 /// A phase is announced this far ahead.
 const PHASE_AHEAD_NS: i64 = 1_500_000_000;
 const BROKER_READY: Duration = Duration::from_secs(60);
+/// Port ranges tried for a broker that may be restarted: another program may take one between looking and binding.
+const PORT_TRIES: u32 = 5;
 const ADMIN: Duration = Duration::from_secs(10);
 /// Time a child may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(8);
@@ -121,6 +123,8 @@ pub struct Run {
     pub ends: BTreeMap<String, BTreeMap<i32, i64>>,
     pub log_bytes: Option<u64>,
     pub broker_died: Option<String>,
+    broker_listen: String,
+    restarts: u32,
     pub aborted: bool,
     pub sync: Option<SyncOutcome>,
     pub baseline: Option<Baseline>,
@@ -198,6 +202,8 @@ impl Run {
             ends: BTreeMap::new(),
             log_bytes: None,
             broker_died: None,
+            broker_listen: String::new(),
+            restarts: 0,
             aborted: false,
             sync: None,
             baseline: None,
@@ -291,7 +297,28 @@ impl Run {
             return Ok(());
         };
         self.say("starting the built-in broker");
-        let mut args: Vec<String> = ["broker", "--listen", "127.0.0.1:0"].map(str::to_owned).into();
+        // A broker that may be restarted needs ports of its own, which clients find again; else free ones are taken.
+        let restartable = broker.restart.max > 0;
+        let mut tries = if restartable { PORT_TRIES } else { 1 };
+        loop {
+            self.broker_listen =
+                if restartable { free_address().map_err(RunError::Api)? } else { "127.0.0.1:0".into() };
+            tries -= 1;
+            match self.launch_broker(&dir).await {
+                Ok(bootstrap) => {
+                    self.bootstrap = bootstrap;
+                    return Ok(());
+                }
+                Err(error) if tries == 0 => return Err(error.into()),
+                Err(error) => tracing::info!(%error, "trying other ports"),
+            }
+        }
+    }
+
+    /// Starts the broker process on its address and waits until it is ready; returns its bootstrap list.
+    async fn launch_broker(&mut self, dir: &Path) -> Result<String, LaunchError> {
+        let broker = &self.options.scenario.broker;
+        let mut args: Vec<String> = vec!["broker".into(), "--listen".into(), self.broker_listen.clone()];
         args.extend(["--data-dir".into(), dir.display().to_string(), "--nodes".into(), broker.nodes.to_string()]);
         args.extend(["--free-space-floor".into(), broker.free_space_floor.to_string()]);
         if let Some(records) = broker.flush.records {
@@ -305,8 +332,7 @@ impl Run {
         self.watch.watch_process("broker", process.pid);
         let ready = process.ready_line(BROKER_READY).await;
         self.broker = Some(process);
-        self.bootstrap = ready?;
-        Ok(())
+        ready
     }
 
     async fn create_topics(&mut self) -> Result<(), RunError> {
@@ -523,6 +549,7 @@ impl Run {
             _ = interrupts.changed() => {}
         }
         self.fleet.gather(&self.control, TICK).await;
+        self.look_after_broker().await;
         self.look_for_deaths();
         let (run_ns, phase) = (self.now_ns(), self.phase);
         match self.watch.row(&self.fleet, run_ns, phase).await {
@@ -538,13 +565,26 @@ impl Run {
         }
     }
 
-    fn look_for_deaths(&mut self) {
-        if let Some(broker) = &mut self.broker
-            && let Some(status) = broker.exited()
-            && self.broker_died.is_none()
-        {
-            self.broker_died = Some(format!("the built-in broker ended by itself ({status})"));
+    /// A dead broker is started again while the scenario allows it; else the run is over.
+    async fn look_after_broker(&mut self) {
+        if self.broker_died.is_some() {
+            return;
         }
+        let Some(status) = self.broker.as_mut().and_then(Process::exited) else { return };
+        let most = self.options.scenario.broker.restart.max;
+        let Some(dir) = self.data_dir().filter(|_| self.restarts < most) else {
+            self.broker_died = Some(format!("the built-in broker ended by itself ({status})"));
+            return;
+        };
+        self.restarts += 1;
+        self.warnings
+            .push(format!("the built-in broker ended ({status}) and was started again: {} of {most}", self.restarts));
+        if let Err(error) = self.launch_broker(&dir).await {
+            self.broker_died = Some(format!("the built-in broker ended ({status}) and did not come back: {error}"));
+        }
+    }
+
+    fn look_for_deaths(&mut self) {
         for child in &mut self.children {
             let Some(status) = child.exited() else { continue };
             let dead = self.fleet.instances.iter_mut().find(|instance| instance.pid == child.pid);
@@ -593,6 +633,7 @@ impl Run {
 
     async fn wait_over(&mut self, stages: &[String], deadline_ns: i64) {
         loop {
+            self.look_after_broker().await;
             self.look_for_deaths();
             self.fleet.refresh_states().await;
             let over = |id: &String| self.fleet.of_stage(id).all(|instance| instance.is_over());
@@ -694,6 +735,11 @@ impl Run {
         let sources = topology::sources(&self.options.scenario, &self.services.registry);
         sources.iter().map(|stage| books::promise(&stage.publish)).collect()
     }
+}
+
+/// A loopback address whose port was free just now.
+fn free_address() -> io::Result<String> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
 fn calls(failed: Vec<(String, crate::client::ClientError)>) -> Result<(), RunError> {
