@@ -61,7 +61,7 @@ fn line(row: &SeriesRow, started_ns: i64, ends_ns: Option<i64>, disk: Option<f64
     let left = ends_ns.map(|end| format!("/{} s", seconds(end - started_ns))).unwrap_or_else(|| " s".into());
     let frames = &row.frames;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-    let age = row.end_to_end_p99_ns.or(row.ack_p99_ns).map(|ns| format!("{:.0} ms", ns as f64 / 1e6));
+    let age = row.end_to_end_p99_ns.or(row.handed_p99_ns).map(|ns| format!("{:.0} ms", ns as f64 / 1e6));
     format!(
         "{:>7} {:>3}{left} | offered {} published {} delivered {} inferred {} dropped {} late {} | lag {} | p99 {} | disk {} MiB/s",
         row.phase.name(),
@@ -92,6 +92,7 @@ mod tests {
             phase: Phase::Main,
             frames: FrameFigures { offered: 7, ..FrameFigures::default() },
             end_to_end_p99_ns: None,
+            handed_p99_ns: None,
             ack_p99_ns: None,
             lag_frames: None,
             lag_seconds: None,

@@ -74,6 +74,7 @@ mod tests {
             phase: Phase::Main,
             frames: FrameFigures::default(),
             end_to_end_p99_ns: None,
+            handed_p99_ns: None,
             ack_p99_ns: None,
             lag_frames: None,
             lag_seconds: None,

@@ -241,11 +241,16 @@ impl Run {
 
     fn enter(&mut self, phase: Phase) {
         let now_ns = self.now_ns();
+        self.enter_at(phase, now_ns);
+    }
+
+    /// Enters a phase whose beginning was announced: it holds from that instant, not from when the runner woke up.
+    fn enter_at(&mut self, phase: Phase, at_ns: i64) {
         if let Some(last) = self.phases.last_mut() {
-            last.end_ns = now_ns;
+            last.end_ns = at_ns;
         }
         self.phase = phase;
-        self.phases.push(PhaseFacts { name: phase, start_ns: now_ns, end_ns: now_ns });
+        self.phases.push(PhaseFacts { name: phase, start_ns: at_ns, end_ns: at_ns });
     }
 
     /// Everything before t0; each failure is an error of the user's or the host's.
@@ -471,12 +476,14 @@ impl Run {
     }
 
     async fn start(&mut self) -> Result<(), RunError> {
-        self.t0_mono_ns = mono_ns() + T0_AHEAD_NS;
+        let t0_mono_ns = mono_ns() + T0_AHEAD_NS;
+        // Phases before t0 were stamped against the start of the program.
+        let shift_ns = t0_mono_ns - self.t0_mono_ns;
         for phase in &mut self.phases {
-            // Phases before t0 were stamped against the start of the program.
-            phase.start_ns -= self.t0_mono_ns;
-            phase.end_ns -= self.t0_mono_ns;
+            phase.start_ns -= shift_ns;
+            phase.end_ns -= shift_ns;
         }
+        self.t0_mono_ns = t0_mono_ns;
         calls(self.fleet.start(self.t0_mono_ns).await)?;
         self.next_tick = tokio::time::Instant::now() + Duration::from_nanos(T0_AHEAD_NS as u64);
         Ok(())
@@ -485,7 +492,7 @@ impl Run {
     /// Warm-up and main.
     async fn measure(&mut self) {
         tokio::time::sleep_until(self.next_tick).await;
-        self.enter(Phase::WarmUp);
+        self.enter_at(Phase::WarmUp, 0);
         let run = self.options.scenario.run.clone();
         loop {
             self.tick(Some(run.warmup.ns())).await;
@@ -505,7 +512,7 @@ impl Run {
         self.announce(Phase::Drain, drain_ns).await;
         (self.main_ns, self.drain_ns) = (Some(main_ns), Some(drain_ns));
         self.sleep_until_ns(main_ns).await;
-        self.enter(Phase::Main);
+        self.enter_at(Phase::Main, main_ns);
         while self.now_ns() < drain_ns {
             self.tick(Some(drain_ns)).await;
             // Past the end of the schedule sources are done as they should be.
@@ -551,7 +558,10 @@ impl Run {
         self.fleet.gather(&self.control, TICK).await;
         self.look_after_broker().await;
         self.look_for_deaths();
-        let (run_ns, phase) = (self.now_ns(), self.phase);
+        let run_ns = self.now_ns();
+        // The last look of main may come just after its end.
+        let over = self.phase == Phase::Main && self.drain_ns.is_some_and(|drain_ns| run_ns >= drain_ns);
+        let phase = if over { Phase::Drain } else { self.phase };
         match self.watch.row(&self.fleet, run_ns, phase).await {
             Ok(row) => {
                 let phase_started_ns = self.phases.last().map_or(0, |phase| phase.start_ns);
@@ -598,8 +608,8 @@ impl Run {
 
     /// Lets sources flush, then consumers read to the end, within the drain time.
     async fn drain(&mut self) {
-        self.enter(Phase::Drain);
         let now_ns = self.now_ns();
+        self.enter_at(Phase::Drain, self.drain_ns.unwrap_or(now_ns));
         let span_ns = match (&self.broker_died, self.aborted) {
             (None, false) => self.options.scenario.run.drain.ns(),
             _ => SHORT_DRAIN_NS,

@@ -75,6 +75,19 @@ fn broken(is: bool, status: Status) -> Option<Status> {
     is.then_some(status)
 }
 
+/// 14883 as 14,883.
+fn n(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 fn ms(ns: i64) -> String {
     format!("{:.1} ms", ns as f64 / 1e6)
 }
@@ -115,10 +128,9 @@ fn reasons(checks: &[Check], status: Status, evidence: &Evidence) -> Vec<String>
     wrong.sort_by_key(|check| check.status != Some(status));
     let mut reasons: Vec<String> = wrong.into_iter().map(line).collect();
     if status == Status::Pass {
-        let counted = evidence
-            .audit
-            .as_ref()
-            .map(|audit| format!("{} frames offered, every one accounted for; {} late", audit.offered, evidence.late));
+        let counted = evidence.audit.as_ref().map(|audit| {
+            format!("{} frames offered, every one accounted for; {} late", n(audit.offered), n(evidence.late))
+        });
         reasons.push(counted.unwrap_or_else(|| "every rule held".into()));
     }
     reasons
@@ -127,7 +139,12 @@ fn reasons(checks: &[Check], status: Status, evidence: &Evidence) -> Vec<String>
 fn audit_checks(evidence: &Evidence, audit: &AuditCounts, checks: &mut Vec<Check>) {
     let sum = format!(
         "{} offered = {} delivered + {} lost + {} dropped + {} in flight; {} unexplained",
-        audit.offered, audit.delivered, audit.lost, audit.dropped, audit.in_flight, audit.unexplained
+        n(audit.offered),
+        n(audit.delivered),
+        n(audit.lost),
+        n(audit.dropped),
+        n(audit.in_flight),
+        n(audit.unexplained)
     );
     let exact = "offered = delivered + lost + dropped + in flight";
     checks.push(check("audit", None, exact, sum, broken(!audit.identity_holds, Status::Fail)));
@@ -149,7 +166,7 @@ fn audit_checks(evidence: &Evidence, audit: &AuditCounts, checks: &mut Vec<Check
 
 fn frame_checks(evidence: &Evidence, audit: &AuditCounts, checks: &mut Vec<Check>) {
     let left = audit.in_flight + evidence.unfinished;
-    let seen = format!("{} in flight, {} unfinished", audit.in_flight, evidence.unfinished);
+    let seen = format!("{} in flight, {} unfinished", n(audit.in_flight), n(evidence.unfinished));
     checks.push(check("not-drained", None, "nothing left at the end of drain", seen, broken(left > 0, Status::Fail)));
     let bad = evidence.late + evidence.dropped_main + audit.lost;
     let limit = format!("at most {:.2} % of frames due in main late, dropped or lost", evidence.budget * 100.0);
@@ -160,10 +177,10 @@ fn frame_checks(evidence: &Evidence, audit: &AuditCounts, checks: &mut Vec<Check
         let seen = format!(
             "{:.3} %: {} late + {} dropped + {} lost of {}",
             share * 100.0,
-            evidence.late,
-            evidence.dropped_main,
-            audit.lost,
-            evidence.offered_main
+            n(evidence.late),
+            n(evidence.dropped_main),
+            n(audit.lost),
+            n(evidence.offered_main)
         );
         checks.push(check("budget", None, limit, seen, broken(share > evidence.budget, Status::Fail)));
     }
@@ -198,7 +215,7 @@ fn generator_checks(evidence: &Evidence, checks: &mut Vec<Check>) {
     checks.push(check("generator", None, limit, format!("{} frames", evidence.self_lag_over), broken(over, class)));
     let offered = evidence.audit.as_ref().map_or(0, |audit| audit.offered);
     let short = (offered as f64) < evidence.scheduled as f64 * 0.999;
-    let seen = format!("{offered} of {}", evidence.scheduled);
+    let seen = format!("{} of {}", n(offered), n(evidence.scheduled));
     checks.push(check("generator", None, "at least 99.9 % of the schedule offered", seen, broken(short, class)));
 }
 

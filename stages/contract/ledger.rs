@@ -23,6 +23,8 @@ const CHUNK_MAGIC: u32 = 0x5242_4c43;
 const BITS: u64 = ((CHUNK - CHUNK_HEADER) * 8) as u64;
 /// The file grows by this much at a time; allocated, not sparse, because a store into a hole on a full disk is a SIGBUS.
 const SEGMENT: usize = 256 * CHUNK;
+/// Numbers from here on are refused: the end of the range they stand in is not a `u64`.
+const NUMBERS_END: u64 = u64::MAX / BITS * BITS;
 
 /// What is noted of a frame (lane = stream) or an offset (lane = partition).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -123,6 +125,9 @@ impl Ledger {
 
 impl Inner {
     fn mark(&mut self, lane: Lane, seq: u64) -> io::Result<bool> {
+        if seq >= NUMBERS_END {
+            return Err(io::Error::other(format!("number {seq} is too large to be noted")));
+        }
         let (block, bit) = (seq / BITS, seq % BITS);
         let chunk = match self.index.get(&(lane, block)) {
             Some(chunk) => *chunk,
@@ -207,6 +212,7 @@ impl LedgerSets {
             let topic = topics.get(usize::from(u16::from_le_bytes([chunk[2], chunk[3]])))?.clone();
             let lane = u32::from_le_bytes(chunk[4..8].try_into().ok()?);
             let first = u64::from_le_bytes(chunk[8..16].try_into().ok()?);
+            first.checked_add(BITS)?;
             let key = SetKey { mark: Mark::from_code(chunk[0])?, reason: chunk[1], topic, lane };
             append_bits(first, &chunk[CHUNK_HEADER..], ranges.entry(key).or_default());
         }
@@ -327,6 +333,24 @@ mod tests {
         let set = LedgerSets::read(&path).unwrap().get(Mark::Seen, "t", 1);
         assert_eq!(set.ranges().len(), 1, "{set:?}");
         assert!(set.len() > 1000);
+    }
+
+    #[test]
+    fn numbers_at_the_end_of_their_range_are_refused_by_writer_and_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let ledger = Ledger::create(&path, &["t".into()]).unwrap();
+        let seen = lane(Mark::Seen, 0, 0);
+        assert!(ledger.mark(seen, NUMBERS_END - 1).unwrap());
+        for number in [NUMBERS_END, u64::MAX] {
+            let error = ledger.mark(seen, number).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("number {number} is too large to be noted")), "{error}");
+        }
+        let ranges = [(NUMBERS_END - 1, NUMBERS_END)];
+        assert_eq!(ledger.sets().unwrap().get(Mark::Seen, "t", 0).ranges(), &ranges);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[FIRST_PAGE + 8..FIRST_PAGE + 16].copy_from_slice(&NUMBERS_END.to_le_bytes());
+        assert_eq!(LedgerSets::parse(&bytes), None);
     }
 
     proptest! {

@@ -15,8 +15,11 @@ pub struct SeriesRow {
     pub run_ns: i64,
     pub phase: Phase,
     pub frames: FrameFigures,
-    /// Over the last seconds of samples, not cumulative; absent without samples.
+    /// p99 over the samples since the last row, not cumulative; absent with fewer than 100 of them.
     pub end_to_end_p99_ns: Option<i64>,
+    /// Due until handed to the consuming stage, of every frame.
+    #[serde(default)]
+    pub handed_p99_ns: Option<i64>,
     pub ack_p99_ns: Option<i64>,
     pub lag_frames: Option<f64>,
     pub lag_seconds: Option<f64>,

@@ -31,13 +31,14 @@ fn deadline_ms(summary: &Summary) -> Option<f64> {
 fn over_time(folder: &RunFolder, bands: &[Band]) -> Option<Figure> {
     let lines = vec![
         line("last step, p99", 0, values(folder, |row| row.end_to_end_p99_ns.map(ms))),
+        line("handed over, p99", 1, values(folder, |row| row.handed_p99_ns.map(ms))),
         line("acknowledged, p99", 2, values(folder, |row| row.ack_p99_ns.map(ms))),
     ];
     let limit = folder.summary.as_ref().and_then(deadline_ms).map(|value| Limit { name: "deadline".into(), value });
     let caption = Caption {
         id: "chart-p99",
         title: "p99 age over time",
-        about: "Of the last seconds, from due; handed over stands in where too few frames reach a later step",
+        about: "Of the frames since the look before, from due; a second with fewer than 100 of them has none",
     };
     LineChart { caption, unit: "ms", lines, bands, limit, stacked: false, means: false }.figure()
 }
