@@ -86,7 +86,9 @@ fn seeds() -> Vec<Vec<u8>> {
         for version in [0, api.max_version - api.min_version] {
             let front = [1, number as u8, version as u8];
             seeds.push([&front[..], &[0; 48]].concat());
-            seeds.push([&front[..], b"\0\x01g\0\0\0\x01\0\x01t\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"].concat());
+            seeds.push(
+                [&front[..], b"\0\x01g\0\0\0\x01\0\x01t\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"].concat(),
+            );
         }
     }
     seeds

@@ -87,6 +87,7 @@ where
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let texts = ["64MiB", "0.1GB", "100B", "1.5KiB", "30s", "500ms", "2m", "1h", "0.000000001s", "18446744073709551615B"];
+    let texts =
+        ["64MiB", "0.1GB", "100B", "1.5KiB", "30s", "500ms", "2m", "1h", "0.000000001s", "18446744073709551615B"];
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }

@@ -48,7 +48,8 @@ fn numpy_file() -> Vec<u8> {
 
 /// One tensor of 2 x 2 over one storage.
 fn torch_file() -> Vec<u8> {
-    let mut out = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00.".to_vec();
+    let mut out =
+        b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00.".to_vec();
     out.extend(b"\x80\x02ccollections\nOrderedDict\n)R");
     out.extend(text("fc.weight"));
     out.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");

@@ -58,8 +58,14 @@ fn seeds() -> Vec<Vec<u8>> {
         payload: Bytes::from_static(b"123456789"),
     };
     let origin = Origin { blocked_ns: 1, self_lag_ns: i64::MAX, enqueue_ns: i64::MIN };
-    let derived =
-        Frame { encoding: Encoding::Json, parent: Some((7, u64::MAX)), hop: 255, origin, payload: Bytes::new(), ..frame.clone() };
+    let derived = Frame {
+        encoding: Encoding::Json,
+        parent: Some((7, u64::MAX)),
+        hop: 255,
+        origin,
+        payload: Bytes::new(),
+        ..frame.clone()
+    };
     [frame, derived].iter().map(seed).collect()
 }
 
