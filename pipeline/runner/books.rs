@@ -19,7 +19,7 @@ use scenario::model::{DecodeRole, StageConfig};
 
 use crate::audit::{self, Books, Topic};
 use crate::fleet::Instance;
-use crate::run::Run;
+use crate::session::Run;
 use crate::verdict::{Evidence, SelfLag, judge};
 use crate::{disks, topology};
 
@@ -27,7 +27,7 @@ use crate::{disks, topology};
 pub const BUILT_IN_LABEL: &str = "built-in broker; its numbers do not stand for Apache Kafka";
 
 /// What a publisher promises: its acks, and whether it is idempotent.
-pub fn promise(publish: &PublishConfig) -> (Acks, bool) {
+fn promise(publish: &PublishConfig) -> (Acks, bool) {
     (publish.acks, publish.idempotence.unwrap_or(publish.acks == Acks::All))
 }
 
@@ -283,7 +283,8 @@ fn evidence(
     inference: &BTreeMap<String, InferenceIdentity>,
 ) -> Evidence {
     let scenario = &run.options.scenario;
-    let promises = run.source_acks();
+    let sources = topology::sources(scenario, &run.services.registry);
+    let promises: Vec<(Acks, bool)> = sources.iter().map(|stage| promise(&stage.publish)).collect();
     let died = |wanted: &dyn Fn(&Instance) -> bool| -> Vec<(String, String)> {
         let lost = run.fleet.instances.iter().filter(|instance| wanted(instance));
         lost.filter_map(|instance| Some((instance.role(), why_ended(instance)?))).collect()

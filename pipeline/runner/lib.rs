@@ -9,12 +9,16 @@ mod control;
 mod disks;
 mod fleet;
 mod launch;
+mod options;
+pub mod process;
 mod run;
 mod serve;
+mod session;
 pub mod topology;
 mod verdict;
 mod watch;
 
 pub use books::{BUILT_IN_LABEL, folder_name};
 pub use launch::end_with_parent;
-pub use run::{Progress, RunError, RunOptions, Services, run};
+pub use options::{Progress, RunError, RunOptions, Services};
+pub use run::run;

@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 use broker::KafkaAdapters;
 use clap::{Args, Subcommand};
 use contract::host::HostProbe;
-use runner::agent::{self, Agent, AgentOptions};
+use runner::agent::{Agent, AgentOptions};
 use runner::api::HostId;
+use runner::process;
 
 use crate::cli::Format;
 use crate::cli::check::{Overrides, refused};
@@ -114,6 +115,6 @@ fn run_stage(args: RunArgs) -> Result<ExitCode> {
     // One thread is enough for the API; the stage's work has threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let agent = Agent::new(options)?;
-    runtime.block_on(agent::run(agent, Box::pin(signals::one())))?;
+    runtime.block_on(process::run(agent, Box::pin(signals::one())))?;
     Ok(ExitCode::SUCCESS)
 }
