@@ -37,5 +37,8 @@ build: setup ## build the release binary
 assets: build ## fetch and make the pinned models, pictures and clips
 	@$(REELBENCH) assets fetch
 
+bench-%: build ## one bench: decode publish inference broker pipeline books (ratios against a peer or a limit)
+	@scripts/bench $*
+
 ci: ## what CI runs
 	@.ci/run
