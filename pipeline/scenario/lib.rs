@@ -1,6 +1,6 @@
 //! Scenario files: strict YAML with places, every problem in one run, a published JSON Schema.
 //!
-//! [`load`] reads and checks a file, [`with_auditors`] adds what the audit needs, [`offer()`] says what load it will put on
+//! [`load()`] reads and checks a file, [`with_auditors`] adds what the audit needs, [`offer()`] says what load it will put on
 //! the broker, [`json_schema`] and [`reference_markdown`] publish what may be written.
 
 mod auditors;
