@@ -31,7 +31,6 @@ use rdkafka::Message;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers};
-use rdkafka::{Offset, TopicPartitionList};
 
 use self::bell::Bell;
 use self::commit::Committer;
@@ -47,10 +46,6 @@ const CONNECT: Duration = Duration::from_secs(15);
 const JOIN: Duration = Duration::from_secs(60);
 /// How often positions, gauges and the drain target are looked at.
 const TICK_NS: i64 = 50_000_000;
-/// How often the group and the broker are asked for what no record tells.
-const SETTLE_NS: i64 = 200_000_000;
-/// How long one such question may take.
-const ASK: Duration = Duration::from_secs(2);
 /// Longest wait for the client library: the bell is trusted, but not with a run.
 const LISTEN: Duration = Duration::from_millis(50);
 
@@ -63,9 +58,6 @@ pub struct Consumer {
     joining: Option<Joining>,
     committer: Option<Committer>,
     next_tick_ns: i64,
-    next_settle_ns: i64,
-    /// The last look found no record.
-    idle: bool,
     /// Due time of the newest frame handed over, and its age then.
     newest: Option<(i64, i64)>,
     drain: Option<DrainTarget>,
@@ -78,14 +70,14 @@ impl Consumer {
         let settings = ConsumeSettings::new(cx, spec)?;
         cx.recorder.fact("consume", settings.fact());
         let books = Arc::new(Books::new(cx, spec.topic.clone()));
+        let bell = Arc::new(Bell::default());
         let mut consumer: BaseConsumer<Member> = client::client_config(&settings.client)
-            .create_with_context(Member::new(books.clone()))
+            .create_with_context(Member::new(books.clone(), bell.clone()))
             .map_err(|error| client::creation_error(&spec.bootstrap_servers, &error))?;
         topic::expect(consumer.client(), &spec.bootstrap_servers, std::slice::from_ref(&spec.topic), CONNECT)?;
         consumer
             .subscribe(&[&spec.topic.name])
             .map_err(|error| StageError::broker(format!("topic {}", spec.topic.name), error.to_string()))?;
-        let bell = Arc::new(Bell::default());
         let rope = bell.clone();
         consumer.set_nonempty_callback(move || rope.ring());
         let consumer = Arc::new(consumer);
@@ -101,8 +93,6 @@ impl Consumer {
             joining: Some(joining),
             committer: Some(committer),
             next_tick_ns: now_ns,
-            next_settle_ns: now_ns,
-            idle: false,
             newest: None,
             drain: None,
             closed: false,
@@ -127,7 +117,7 @@ impl Consumer {
         self.books.record_positions();
         self.set_lag_seconds();
         self.drain = self.cx.drain_target();
-        !self.is_drained(now_ns)
+        !self.is_drained()
     }
 
     fn set_lag_seconds(&self) {
@@ -138,55 +128,15 @@ impl Consumer {
         self.cx.recorder.set(Gauge::LagSeconds, lag_ns as f64 / 1e9);
     }
 
-    fn is_drained(&mut self, now_ns: i64) -> bool {
+    fn is_drained(&self) -> bool {
         let Some(target) = &self.drain else { return false };
         if self.cx.clock.now_ns() >= target.deadline_ns {
             return true;
         }
         let Some(ends) = target.to.get(&self.books.topic.name) else { return false };
-        let (joined, short) = {
-            let partitions = self.books.partitions();
-            (partitions.is_joined(), partitions.short_of(ends))
-        };
-        if !joined {
-            return false;
-        }
-        if short.is_empty() {
-            return true;
-        }
-        if self.idle && now_ns >= self.next_settle_ns {
-            self.next_settle_ns = now_ns + SETTLE_NS;
-            self.settle(&short);
-        }
-        false
-    }
-
-    /// Asks for the position of partitions that no record comes from: committed by a member before, or deleted by retention.
-    fn settle(&self, numbers: &[i32]) {
-        let name = &self.books.topic.name;
-        let mut list = TopicPartitionList::new();
-        for number in numbers {
-            list.add_partition(name, *number);
-        }
-        match self.consumer.committed_offsets(list, ASK) {
-            Ok(list) => {
-                let mut partitions = self.books.partitions();
-                for element in list.elements() {
-                    if let Offset::Offset(offset) = element.offset() {
-                        partitions.at_least(element.partition(), offset);
-                    }
-                }
-            }
-            Err(error) => tracing::warn!(%error, topic = %name, "committed offsets cannot be read; asked again"),
-        }
-        for number in numbers {
-            match self.consumer.fetch_watermarks(name, *number, ASK) {
-                Ok((low, _)) => self.books.partitions().at_least(*number, low),
-                Err(error) => {
-                    tracing::warn!(%error, topic = %name, partition = number, "offsets cannot be read; asked again");
-                }
-            }
-        }
+        let partitions = self.books.partitions();
+        // During a rebalance nothing is assigned, and more may be on its way.
+        partitions.is_joined() && partitions.are_read_to(ends)
     }
 
     /// Notes a record; the delivery, if a stage is to have it.
@@ -274,14 +224,14 @@ impl Input for Consumer {
             let consumer = self.consumer.clone();
             match consumer.poll(Duration::ZERO) {
                 Some(Ok(message)) => {
-                    self.idle = false;
                     if let Some(delivery) = self.take(&message) {
                         return Ok(Next::Item(delivery));
                     }
                 }
                 Some(Err(error)) => self.judge_error(&error)?,
+                // An event was served by a callback; there may be records behind it.
+                None if self.bell.has_rung() => continue,
                 None => {
-                    self.idle = true;
                     let left = Duration::from_nanos((end_ns - now_ns).max(0) as u64);
                     self.bell.wait(left.min(LISTEN));
                 }

@@ -1,5 +1,7 @@
 //! Waits for the client library to have something to say. rdkafka's own timed poll spins through the last millisecond of its
-//! wait, which an idle reader would do for 5 % of a core; so it is only ever asked without waiting, after this has rung.
+//! wait, which an idle reader would do for 5 % of a core; so it is only ever asked without waiting, after this has rung. It
+//! rings when the library's queue is no longer empty, and after each event that rdkafka serves by a callback: such an event
+//! looks like an empty queue to whoever polls.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +16,11 @@ impl Bell {
     pub(crate) fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
+    }
+
+    /// Whether it has rung since the last look or wait.
+    pub(crate) fn has_rung(&self) -> bool {
+        std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits, at most `wait`, until it rings; a ring since the last wait counts.
@@ -36,6 +43,8 @@ mod tests {
         // An hour: returns at once or the test does not end.
         bell.wait(Duration::from_secs(3600));
         bell.wait(Duration::from_millis(1));
-        assert!(!*bell.rung.lock().unwrap());
+        assert!(!bell.has_rung());
+        bell.ring();
+        assert!(bell.has_rung() && !bell.has_rung());
     }
 }

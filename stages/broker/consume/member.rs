@@ -14,7 +14,8 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, Statistics, TopicPartitionList};
 
-use super::partitions::Partitions;
+use super::bell::Bell;
+use super::partitions::{Look, Partitions};
 use crate::client::ClientLog;
 use crate::statistics;
 
@@ -131,15 +132,16 @@ impl Complete for Completer {
     }
 }
 
-/// The consumer's context.
+/// The consumer's context. Every callback rings the bell, because there may be more behind what it served.
 pub(crate) struct Member {
     pub(crate) books: Arc<Books>,
+    bell: Arc<Bell>,
     log: ClientLog,
 }
 
 impl Member {
-    pub(crate) fn new(books: Arc<Books>) -> Self {
-        Member { books, log: ClientLog::default() }
+    pub(crate) fn new(books: Arc<Books>, bell: Arc<Bell>) -> Self {
+        Member { books, bell, log: ClientLog::default() }
     }
 
     fn assigned(&self, consumer: &BaseConsumer<Member>, list: &mut TopicPartitionList) {
@@ -171,17 +173,28 @@ impl Member {
     }
 }
 
+fn look(partition: &rdkafka::statistics::Partition) -> Look {
+    let exhausted = partition.fetch_state == "active" && partition.fetchq_cnt == 0 && partition.eof_offset >= 0;
+    Look {
+        start: partition.lo_offset,
+        end: partition.hi_offset,
+        exhausted_at: exhausted.then_some(partition.eof_offset),
+    }
+}
+
 impl ClientContext for Member {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        self.bell.ring();
         self.log.line(level, facility, text);
     }
 
     fn stats(&self, statistics: Statistics) {
+        self.bell.ring();
         statistics::of_consumer(&statistics, &self.books.recorder, self.books.clock.now_ns());
         let Some(topic) = statistics.topics.get(&self.books.topic.name) else { return };
         let mut partitions = self.books.partitions();
         for (number, partition) in topic.partitions.iter().filter(|(_, partition)| partition.hi_offset >= 0) {
-            partitions.set_end(*number, partition.hi_offset);
+            partitions.observe(*number, look(partition));
         }
         if let Some(lag) = partitions.lag() {
             self.books.recorder.set(Gauge::LagFrames, lag as f64);
@@ -195,6 +208,7 @@ impl ClientContext for Member {
 
 impl ConsumerContext for Member {
     fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        self.bell.ring();
         match event {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assigned(consumer, list),
             _ => self.revoked(consumer),

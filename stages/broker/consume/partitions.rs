@@ -15,8 +15,21 @@ pub(crate) struct Partition {
     committed: Option<i64>,
     /// One past the last record, as the broker last said.
     end: Option<i64>,
+    /// Where the last look at the statistics found nothing left to fetch or to hand over.
+    exhausted_at: Option<i64>,
     /// Held until the rebalance that is going on: nobody else has read it meanwhile, so reading goes on where it stopped.
     carried: bool,
+}
+
+/// What the client's statistics say of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// First offset still kept.
+    pub(crate) start: i64,
+    /// One past the last record.
+    pub(crate) end: i64,
+    /// Set when fetching reached the end and nothing fetched waits.
+    pub(crate) exhausted_at: Option<i64>,
 }
 
 /// All partitions of one topic.
@@ -55,6 +68,7 @@ impl Partitions {
                     (partition.position, partition.committed) = (None, None);
                 }
             }
+            partition.exhausted_at = None;
         }
         self.by_number.values_mut().for_each(|partition| partition.carried = false);
         go_on
@@ -73,6 +87,7 @@ impl Partitions {
     pub(crate) fn read(&mut self, number: i32, offset: i64) -> bool {
         let partition = self.by_number.entry(number).or_default();
         partition.position = partition.position.max(Some(offset + 1));
+        partition.exhausted_at = None;
         partition.prefix.read(offset)
     }
 
@@ -97,16 +112,17 @@ impl Partitions {
         }
     }
 
-    pub(crate) fn set_end(&mut self, number: i32, end: i64) {
-        if let Some(partition) = self.by_number.get_mut(&number) {
-            partition.end = partition.end.max(Some(end));
+    /// Learns from the statistics where a partition ends, and that records before some offset will not come: deleted by
+    /// retention, or committed by a member before. One look alone may be from before a rebalance; two that agree are not.
+    pub(crate) fn observe(&mut self, number: i32, look: Look) {
+        let Some(partition) = self.by_number.get_mut(&number).filter(|partition| partition.assigned) else { return };
+        partition.end = partition.end.max(Some(look.end));
+        if look.start > 0 {
+            partition.position = partition.position.max(Some(look.start));
         }
-    }
-
-    /// Learns from the group or the broker that records before `position` are not to be read.
-    pub(crate) fn at_least(&mut self, number: i32, position: i64) {
-        if let Some(partition) = self.by_number.get_mut(&number) {
-            partition.position = partition.position.max(Some(position));
+        let before = std::mem::replace(&mut partition.exhausted_at, look.exhausted_at);
+        if before.is_some() && before == look.exhausted_at {
+            partition.position = partition.position.max(before);
         }
     }
 
@@ -120,13 +136,13 @@ impl Partitions {
         self.assigned().filter_map(lag).fold(None, |sum, lag| Some(sum.unwrap_or(0) + lag))
     }
 
-    /// Assigned partitions that are not read to `ends`; a partition that is not named there has to be read to 0.
-    pub(crate) fn short_of(&self, ends: &BTreeMap<i32, i64>) -> Vec<i32> {
-        let short = |(number, p): &(i32, &Partition)| {
-            let end = ends.get(number).copied().unwrap_or(0);
-            end > 0 && p.position.is_none_or(|position| position < end)
+    /// Whether every assigned partition is read to its place in `ends`; one that is not named there has no records.
+    pub(crate) fn are_read_to(&self, ends: &BTreeMap<i32, i64>) -> bool {
+        let is_read = |(number, p): (i32, &Partition)| {
+            let end = ends.get(&number).copied().unwrap_or(0);
+            end <= 0 || p.position.is_some_and(|position| position >= end)
         };
-        self.assigned().filter(short).map(|(number, _)| number).collect()
+        self.assigned().all(is_read)
     }
 }
 
@@ -174,17 +190,46 @@ mod tests {
         assert_eq!(partitions.assign(&[0, 1]), BTreeMap::new());
     }
 
+    fn look(end: i64, exhausted_at: Option<i64>) -> Look {
+        Look { start: 0, end, exhausted_at }
+    }
+
     #[test]
-    fn a_partition_is_short_until_it_is_read_to_the_end_or_known_to_start_there() {
+    fn partitions_are_read_when_every_position_reached_its_end() {
         let mut partitions = Partitions::default();
         partitions.assign(&[0, 1, 2]);
         let ends: BTreeMap<i32, i64> = [(0, 3), (1, 4)].into();
-        assert_eq!(partitions.short_of(&ends), [0, 1]);
         read_all(&mut partitions, 0, 0..3, false);
-        assert_eq!(partitions.short_of(&ends), [1]);
-        partitions.at_least(1, 4);
-        assert!(partitions.short_of(&ends).is_empty());
+        assert!(!partitions.are_read_to(&ends));
+        read_all(&mut partitions, 1, 0..4, false);
+        assert!(partitions.are_read_to(&ends));
         assert_eq!(partitions.positions(), [(0, 3), (1, 4)]);
+    }
+
+    #[test]
+    fn a_partition_that_no_record_comes_from_is_read_when_two_looks_agree() {
+        let mut partitions = Partitions::default();
+        let ends: BTreeMap<i32, i64> = [(0, 4)].into();
+        partitions.assign(&[0]);
+        partitions.observe(0, look(4, Some(4)));
+        assert!(!partitions.are_read_to(&ends), "one look may be old");
+        partitions.revoke(true);
+        partitions.assign(&[0]);
+        partitions.observe(0, look(4, Some(4)));
+        assert!(!partitions.are_read_to(&ends), "the looks are of two assignments");
+        partitions.observe(0, look(4, None));
+        partitions.observe(0, look(4, Some(4)));
+        assert!(!partitions.are_read_to(&ends), "something came between");
+        partitions.observe(0, look(4, Some(4)));
+        assert!(partitions.are_read_to(&ends));
+    }
+
+    #[test]
+    fn what_retention_deleted_is_not_behind() {
+        let mut partitions = Partitions::default();
+        partitions.assign(&[0]);
+        partitions.observe(0, Look { start: 90, end: 100, exhausted_at: None });
+        assert_eq!((partitions.lag(), partitions.positions()), (Some(10), vec![(0, 90)]));
     }
 
     #[test]
@@ -193,8 +238,8 @@ mod tests {
         partitions.assign(&[0, 1]);
         assert_eq!(partitions.lag(), None);
         read_all(&mut partitions, 0, 0..3, false);
-        partitions.set_end(0, 10);
-        partitions.set_end(1, 4);
+        partitions.observe(0, look(10, None));
+        partitions.observe(1, look(4, None));
         assert_eq!(partitions.lag(), Some(7 + 4));
     }
 }

@@ -26,6 +26,14 @@ pub struct Cluster {
     _broker: Option<(Broker, tempfile::TempDir)>,
 }
 
+impl Cluster {
+    /// One that someone else runs.
+    pub fn at(bootstrap: &str) -> Self {
+        let admin = broker::admin(bootstrap, &BTreeMap::new()).unwrap();
+        Cluster { bootstrap: bootstrap.to_owned(), admin, builtin: true, _broker: None }
+    }
+}
+
 /// One node, so that any external broker will do.
 pub fn cluster() -> Cluster {
     nodes(1)
