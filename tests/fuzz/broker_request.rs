@@ -79,11 +79,11 @@ fn batch() -> Vec<u8> {
     batch
 }
 
-/// Every type in its oldest and newest version with an empty body, and bodies that produce and create something.
+/// Every type in every version, with an empty body and with one that names a group or topic; batches of two records.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![[&[2], &batch()[..]].concat(), [&[0], &produce(&sound_batch(&batch()))[..]].concat()];
     for (number, api) in SERVED_APIS.iter().enumerate() {
-        for version in [0, api.max_version - api.min_version] {
+        for version in 0..=api.max_version - api.min_version {
             let front = [1, number as u8, version as u8];
             seeds.push([&front[..], &[0; 48]].concat());
             seeds.push(
