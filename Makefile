@@ -16,8 +16,10 @@ help: ## show this list
 demo: build assets ## install what is missing, build, fetch the assets, run the quick start, show the report
 	@scripts/demo
 
-test: assets ## all tests; ends with "N passed, N failed, N skipped"
+test: ## all tests; ends with "N passed, N failed, N skipped"
 	@scripts/setup --tests
+	cargo test --release --locked --workspace --no-run
+	@$(REELBENCH) assets fetch
 	@scripts/run-tests --workspace
 
 check: ## format, lints, unit tests: what to run before a commit

@@ -9,3 +9,4 @@ mod configs;
 mod deaths;
 mod quickstart;
 mod readme;
+mod support;

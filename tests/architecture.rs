@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tests::root;
+use crate::support::root;
 
 /// Dependencies of every crate of ours, by crate name, without those of tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

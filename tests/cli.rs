@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use tests::{asset, finish, processes_with, reelbench, said};
+use crate::support::{asset, finish, processes_with, reelbench, said};
 
 const GOOD: &str = "run: { name: bad, warmup: 1s, main: 2s }
 topics: [{ name: frames }]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tests::{asset, finish, reelbench, root, said};
+use crate::support::{asset, finish, reelbench, root, said};
 
 fn configs() -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(root().join("configs")).unwrap();

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{asset, eventually, processes_with, reelbench, said, signal, summary};
 use serde_json::Value;
-use tests::{asset, eventually, processes_with, reelbench, said, signal, summary};
 
 /// Longest that a run of these scenarios may take, start and drain included.
 const LIMIT: Duration = Duration::from_secs(90);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::support::{asset, finish, reelbench, said, summary};
 use serde_json::Value;
-use tests::{asset, finish, reelbench, said, summary};
 
 fn run(arguments: &[&str], folder: &std::path::Path) -> (Option<i32>, String, Value) {
     let out = folder.join("out");
@@ -22,7 +22,7 @@ fn the_quick_start_accounts_for_every_frame_of_real_video() {
         return;
     }
     // In the repository's own file system: the system's folder for temporary files may be in RAM.
-    let folder = tempfile::tempdir_in(tests::root().join("target")).unwrap();
+    let folder = tempfile::tempdir_in(crate::support::root().join("target")).unwrap();
     let arguments = ["configs/quickstart.yaml", "--duration", "15s", "--set", "run.warmup=6s"];
     let (code, said, summary) = run(&arguments, folder.path());
     let audit = &summary["audit"];
@@ -71,7 +71,7 @@ fn assert_valid(summary: &Value) {
 
 #[test]
 fn without_a_consuming_stage_the_topic_is_audited() {
-    let folder = tempfile::tempdir_in(tests::root().join("target")).unwrap();
+    let folder = tempfile::tempdir_in(crate::support::root().join("target")).unwrap();
     let path = folder.path().join("audit.yaml");
     let text = "run: { name: audit, warmup: 3s, main: 4s }
 topics: [{ name: frames, partitions: 3 }]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tests::{asset, finish, reelbench, root, said};
+use crate::support::{asset, finish, reelbench, root, said};
 
 /// Lines of shell blocks that call the program.
 fn commands(path: &Path) -> Vec<String> {

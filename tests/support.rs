@@ -1,32 +1,23 @@
 //! Shared pieces of the whole-program tests: the binary, run folders, processes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the root").to_owned()
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).expect("the package lies two folders below the root").to_owned()
 }
 
-/// The program under test. Built first, because cargo builds no other package's binary for a test: a stale one would be
-/// tested in silence.
+/// The program under test: the one cargo built for these tests, or for an example the one beside it.
 pub fn program() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let arguments = ["build", "--release", "--locked", "--quiet", "-p", "app"];
-        let built = Command::new(cargo).args(arguments).current_dir(root()).status();
-        assert!(built.is_ok_and(|status| status.success()), "`cargo build --release -p app` fails");
-        let mut folder = std::env::current_exe().expect("this test has a path");
-        folder.pop();
-        if folder.ends_with("deps") {
-            folder.pop();
-        }
-        folder.join("reelbench")
-    };
-    BUILT.get_or_init(build).clone()
+    if let Some(built) = option_env!("CARGO_BIN_EXE_reelbench") {
+        return built.into();
+    }
+    let example = std::env::current_exe().expect("this program has a path");
+    let folder = example.parent().and_then(Path::parent).expect("examples lie beside the program");
+    folder.join("reelbench")
 }
 
 /// A command of the program, run from the root with the assets of the repository.
@@ -96,21 +87,8 @@ pub fn asset(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    #[expect(clippy::print_stdout, reason = "the test runner counts this line")]
-    {
-        println!("SKIPPED: {} is missing; run `reelbench assets fetch`", path.display());
-    }
+    println!("SKIPPED: {} is missing; run `reelbench assets fetch`", path.display());
     None
-}
-
-/// Ends a child however the test ends.
-pub struct Guard(pub Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The summary of a run folder.

@@ -2,11 +2,17 @@
 //! min(cores / CPU-seconds a frame of all parts, device write rate / bytes a frame on disk), all from the same run.
 //! `bench_pipeline [runs, default 5]`; needs the assets.
 
+#![allow(clippy::print_stdout, reason = "a bench prints its result")]
+
+#[path = "support.rs"]
+#[expect(dead_code, reason = "the whole-program tests use the rest")]
+mod support;
+
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::{finish, reelbench, said, summary};
+use support::{finish, reelbench, said, summary};
 
 /// As fast as the machine goes: real video decoded by each stream, JPEG at full size, read back and classified sparsely.
 const SCENARIO: &str = "
@@ -56,7 +62,7 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let mut ratios = Vec::new();
     for run in 1..=runs {
-        let folder = tempfile::tempdir_in(tests::root().join("target")).expect("target/ is writable");
+        let folder = tempfile::tempdir_in(support::root().join("target")).expect("target/ is writable");
         let scenario = folder.path().join("saturation.yaml");
         std::fs::write(&scenario, SCENARIO).expect("target/ is writable");
         let out = folder.path().join("out");
@@ -71,18 +77,12 @@ fn main() {
         let limit = cpu_limit.min(disk_limit);
         let rate = frames / seconds;
         ratios.push(rate / limit);
-        #[expect(clippy::print_stdout, reason = "a bench prints its result")]
-        {
-            println!(
-                "run {run}: {rate:.1} frames/s, {:.2} CPU-ms a frame, limits: CPU {cpu_limit:.1}, disk {disk_limit:.1} frames/s; ratio {:.3}",
-                cpu_per_frame * 1e3,
-                rate / limit
-            );
-        }
+        println!(
+            "run {run}: {rate:.1} frames/s, {:.2} CPU-ms a frame, limits: CPU {cpu_limit:.1}, disk {disk_limit:.1} frames/s; ratio {:.3}",
+            cpu_per_frame * 1e3,
+            rate / limit
+        );
     }
     ratios.sort_by(f64::total_cmp);
-    #[expect(clippy::print_stdout, reason = "a bench prints its result")]
-    {
-        println!("median ratio {:.3} of {runs} runs", ratios[ratios.len() / 2]);
-    }
+    println!("median ratio {:.3} of {runs} runs", ratios[ratios.len() / 2]);
 }
