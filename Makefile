@@ -11,7 +11,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  Areas of verify-%: broker video inference scenario wire pipeline'
+	@echo '  Areas of verify-%: broker video inference scenario wire pipeline fuzz'
 
 demo: build assets ## install what is missing, build, fetch the assets, run the quick start, show the report
 	@scripts/demo

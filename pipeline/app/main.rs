@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         // A reader that left early (`| head`) is no failure of ours.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("reelbench: {error:#}");
+            eprintln!("reelbench: {}", output::told(&error));
             ExitCode::from(2)
         }
     }

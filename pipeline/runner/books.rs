@@ -77,12 +77,12 @@ pub async fn settle(run: Run) -> io::Result<Summary> {
         preflight: run.preflight.clone(),
         warnings: warnings(&run),
     };
+    if !run.options.keep_data {
+        // First, because on one file system it makes room for the result.
+        run.remove_data();
+    }
     write_json(&run.options.out.join("histograms.json"), &latency.texts())?;
     write_json(&run.options.out.join("summary.json"), &summary)?;
-    if let Some(dir) = run.data_dir().filter(|_| !run.options.keep_data) {
-        // The data may be tens of gigabytes: removal is best effort and must not change the result.
-        let _ = std::fs::remove_dir_all(dir);
-    }
     Ok(summary)
 }
 
@@ -91,9 +91,13 @@ fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
     let beside = path.with_extension("json.part");
     let mut text = serde_json::to_vec_pretty(value)?;
     text.push(b'\n');
-    std::fs::write(&beside, text)?;
-    std::fs::File::open(&beside)?.sync_all()?;
-    std::fs::rename(&beside, path)
+    let written = std::fs::write(&beside, text)
+        .and_then(|()| std::fs::File::open(&beside)?.sync_all())
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
 }
 
 fn books(run: &Run) -> Vec<Books> {
@@ -308,6 +312,9 @@ fn evidence(
             .zip(run.drain_ns)
             .map_or_else(Vec::new, |(main, drain)| run.watch.lag_slopes(main, drain)),
         broker_died: run.broker_died.clone(),
+        broker_silent: run.broker_silent.clone(),
+        storage_full: run.storage_full.clone(),
+        closed_loop: sources.iter().any(|stage| frame_period_ns(run, stage).is_none()),
         consumers_died: died(&|instance| is_consumer(run, instance)),
         inference_failed: inference.values().map(|identity| identity.failed).sum(),
         unfinished: inference.values().map(|identity| identity.unfinished).sum(),
@@ -427,6 +434,14 @@ fn warnings(run: &Run) -> Vec<String> {
     if run.watch.wall_step_ns.abs() > 1_000_000 {
         let moved = run.watch.wall_step_ns as f64 / 1e6;
         warnings.push(format!("the wall clock moved by {moved:.1} ms against the monotonic clock"));
+    }
+    let synced = run.sync.as_ref().and_then(|sync| sync.seconds).unwrap_or(0.0);
+    let main_seconds = run.main_ns.zip(run.drain_ns).map_or(0.0, |(main, drain)| (drain - main) as f64 / 1e9);
+    if synced > main_seconds * 0.1 && main_seconds > 0.0 {
+        warnings.push(format!(
+            "write debt: the final sync took {synced:.1} s for {main_seconds:.0} s of load, so the page cache took what the \
+             device did not; lengthen `run.main`"
+        ));
     }
     let blocks = |stage: &&StageConfig| stage.publish.policy == Policy::Block;
     let sources = topology::sources(&run.options.scenario, &run.services.registry);

@@ -59,7 +59,7 @@ pub enum RunError {
     Stage(#[from] StageError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    #[error("run folder {}: {source}", path.display())]
+    #[error("run folder {}: {source}; name a new one with --out", path.display())]
     Folder { path: PathBuf, source: io::Error },
     #[error("preflight: {0}")]
     Preflight(String),

@@ -24,6 +24,7 @@ pub async fn run(options: RunOptions, services: Services) -> Result<Summary, Run
     };
     if let Err(error) = run.begin().await {
         run.end_children().await;
+        run.remove_data();
         let _ = std::fs::remove_dir_all(&out);
         return Err(error);
     }

@@ -15,8 +15,9 @@ use contract::phases::Phase;
 use contract::stage::{Demand, DrainTarget};
 use contract::summary::PhaseFacts;
 
+use crate::api::State;
 use crate::control::{Control, Expected};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Instance};
 use crate::launch::Process;
 use crate::options::{Progress, RunError, RunOptions, Services};
 use crate::topology;
@@ -32,6 +33,8 @@ const ADMIN: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(8);
 /// Drain after the broker died: nothing can be read any more.
 const SHORT_DRAIN_NS: i64 = 3_000_000_000;
+/// The broker refuses a batch that would cross the floor, so free space stops a batch or two above it.
+const FLOOR_MARGIN_BYTES: u64 = 8 << 20;
 const SYNC: Duration = Duration::from_secs(120);
 
 /// Everything known of a run; books.rs makes the summary of it.
@@ -55,6 +58,11 @@ pub struct Run {
     pub ends: BTreeMap<String, BTreeMap<i32, i64>>,
     pub log_bytes: Option<u64>,
     pub broker_died: Option<String>,
+    /// Why the broker's answer was given up.
+    pub broker_silent: Option<String>,
+    pub storage_full: Option<String>,
+    /// The data directory was made by this run, so that this run may remove it.
+    data_made: bool,
     broker_listen: String,
     restarts: u32,
     pub aborted: bool,
@@ -107,6 +115,9 @@ impl Run {
             ends: BTreeMap::new(),
             log_bytes: None,
             broker_died: None,
+            broker_silent: None,
+            storage_full: None,
+            data_made: false,
             broker_listen: String::new(),
             restarts: 0,
             aborted: false,
@@ -129,11 +140,23 @@ impl Run {
         mono_ns() - self.t0_mono_ns
     }
 
-    /// Where the built-in broker keeps its data.
+    /// Where the built-in broker keeps its data: always a folder of this run's own, because it is removed at the end.
     pub fn data_dir(&self) -> Option<PathBuf> {
         let broker = &self.options.scenario.broker;
-        let own = || self.options.out.join("broker");
-        broker.bootstrap_servers.is_none().then(|| broker.data_dir.clone().unwrap_or_else(own))
+        if broker.bootstrap_servers.is_some() {
+            return None;
+        }
+        Some(match &broker.data_dir {
+            Some(named) => named.join(format!("reelbench-{}", self.control.run_id)),
+            None => self.options.out.join("broker"),
+        })
+    }
+
+    /// Removes the broker's data, best effort: it may be tens of gigabytes and must not change a result.
+    pub fn remove_data(&self) {
+        if let Some(dir) = self.data_dir().filter(|_| self.data_made) {
+            let _ = std::fs::remove_dir_all(dir);
+        }
     }
 
     fn say(&mut self, word: &str) {
@@ -203,8 +226,29 @@ impl Run {
 
     /// Something happened that makes going on pointless.
     fn trouble(&self) -> bool {
-        let over_early = self.fleet.instances.iter().any(|instance| instance.is_over());
-        over_early || self.broker_died.is_some() || self.interrupted()
+        let dead =
+            self.fleet.instances.iter().any(|instance| instance.lost.is_some() || instance.state == State::Failed);
+        // An instance without a stream of its own is done at once: only when every source is done is there nothing to come.
+        let is_source = |instance: &&Instance| self.sources().contains(&instance.stage.stage_id);
+        let all_done = self.fleet.instances.iter().filter(is_source).all(Instance::is_over);
+        dead || all_done || self.broker_died.is_some() || self.storage_full.is_some() || self.interrupted()
+    }
+
+    fn sources(&self) -> Vec<String> {
+        let sources = topology::sources(&self.options.scenario, &self.services.registry);
+        sources.iter().map(|stage| stage.id.clone()).collect()
+    }
+
+    /// The built-in broker refuses to write below its floor and clients retry in silence: the run is over, and says why.
+    fn look_at_free_space(&mut self) {
+        let Some(dir) = self.data_dir().filter(|_| self.storage_full.is_none()) else { return };
+        let Ok(space) = rustix::fs::statvfs(&dir) else { return };
+        let (free, floor) = (space.f_bavail * space.f_frsize, self.options.scenario.broker.free_space_floor.0);
+        if free < floor.saturating_add(FLOOR_MARGIN_BYTES) {
+            let (free, floor) = (free >> 20, floor >> 20);
+            let full = format!("storage is full: {free} MiB free in {}, the floor is {floor} MiB", dir.display());
+            self.storage_full = Some(full);
+        }
     }
 
     /// Ends the schedule now.
@@ -227,6 +271,7 @@ impl Run {
         self.fleet.gather(&self.control, TICK).await;
         self.look_after_broker().await;
         self.look_for_deaths();
+        self.look_at_free_space();
         let run_ns = self.now_ns();
         // The last look of main may come just after its end.
         let over = self.phase == Phase::Main && self.drain_ns.is_some_and(|drain_ns| run_ns >= drain_ns);
@@ -265,12 +310,15 @@ impl Run {
 
     fn look_for_deaths(&mut self) {
         for child in &mut self.children {
-            let Some(status) = child.exited() else { continue };
-            let dead = self.fleet.instances.iter_mut().find(|instance| instance.pid == child.pid);
-            if let Some(instance) = dead
-                && instance.lost.is_none()
-            {
-                instance.lost = Some(format!("its process ended ({status})"));
+            let instance = self.fleet.instances.iter_mut().find(|instance| instance.pid == child.pid);
+            let Some(instance) = instance else { continue };
+            match child.exited() {
+                Some(status) => {
+                    instance.lost.get_or_insert_with(|| format!("its process ended ({status})"));
+                }
+                // Given up means gone: one that woke up again would write behind the books.
+                None if instance.lost.is_some() => child.signal(rustix::process::Signal::KILL),
+                None => {}
             }
         }
     }
@@ -279,13 +327,10 @@ impl Run {
     pub async fn drain(&mut self) {
         let now_ns = self.now_ns();
         self.enter_at(Phase::Drain, self.drain_ns.unwrap_or(now_ns));
-        let span_ns = match (&self.broker_died, self.aborted) {
-            (None, false) => self.options.scenario.run.drain.ns(),
-            _ => SHORT_DRAIN_NS,
-        };
+        let hopeless = self.broker_died.is_some() || self.storage_full.is_some() || self.aborted;
+        let span_ns = if hopeless { SHORT_DRAIN_NS } else { self.options.scenario.run.drain.ns() };
         let deadline_ns = now_ns + span_ns;
-        let sources: Vec<String> =
-            topology::sources(&self.options.scenario, &self.services.registry).iter().map(|s| s.id.clone()).collect();
+        let sources = self.sources();
         let none = DrainTarget { to: BTreeMap::new(), deadline_ns };
         for id in &sources {
             self.fleet.drain(id, &none).await;
@@ -333,7 +378,7 @@ impl Run {
     }
 
     async fn end_offsets(&mut self, topic: &str) -> Option<BTreeMap<i32, i64>> {
-        if self.broker_died.is_some() {
+        if self.broker_died.is_some() || self.broker_silent.is_some() {
             return None;
         }
         let (admin, name) = (self.admin.clone()?, topic.to_owned());
@@ -343,25 +388,28 @@ impl Run {
                 Some(ends)
             }
             Err(error) => {
-                self.warnings.push(format!("end offsets of {topic}: {error}"));
+                // Asked once: each further topic would wait as long again.
+                self.broker_silent = Some(format!("end offsets of {topic}: {error}"));
                 None
             }
         }
     }
 
-    /// Final books, sync, end of every child.
+    /// Final books, end of every stage, sync, end of the broker.
     pub async fn close(&mut self) {
         self.fleet.gather(&self.control, TICK).await;
         let _ = self.watch.row(&self.fleet, self.now_ns(), self.phase).await;
         self.fleet.gather_records().await;
+        self.look_after_broker().await;
+        self.look_for_deaths();
+        self.fleet.release().await;
+        self.end_stages().await;
+        // Only now does nobody write any more: these ends are final.
         let topics: Vec<String> = self.options.scenario.topics.iter().map(|topic| topic.name.clone()).collect();
         for topic in &topics {
-            if !self.ends.contains_key(topic) {
-                self.end_offsets(topic).await;
-            }
+            self.end_offsets(topic).await;
         }
         self.log_bytes = self.measure_logs(topics).await;
-        self.fleet.release().await;
         self.enter(Phase::Sync);
         if let Some(dir) = self.data_dir() {
             let probe = self.services.probe.clone();
@@ -369,13 +417,14 @@ impl Run {
         }
         self.last_sample = self.watch.sample().await;
         let _ = self.watch.row(&self.fleet, self.now_ns(), self.phase).await;
+        self.look_after_broker().await;
         self.end_children().await;
         self.enter(Phase::End);
     }
 
     /// Bytes of all replicas; absent when the broker cannot tell or retention deleted some.
     async fn measure_logs(&self, topics: Vec<String>) -> Option<u64> {
-        let admin = self.admin.clone().filter(|_| self.broker_died.is_none())?;
+        let admin = self.admin.clone().filter(|_| self.broker_died.is_none() && self.broker_silent.is_none())?;
         let measure = move || -> Result<Option<u64>, StageError> {
             let mut total = 0;
             for topic in &topics {
@@ -390,7 +439,7 @@ impl Run {
         blocking(measure).await.ok().flatten()
     }
 
-    pub async fn end_children(&mut self) {
+    async fn end_stages(&mut self) {
         for child in &mut self.children {
             child.signal(rustix::process::Signal::TERM);
         }
@@ -399,6 +448,10 @@ impl Run {
                 self.warnings.push(format!("{} did not end within {} s and was killed", child.role, GRACE.as_secs()));
             }
         }
+    }
+
+    pub async fn end_children(&mut self) {
+        self.end_stages().await;
         if let Some(broker) = &mut self.broker
             && !broker.end(GRACE).await
         {

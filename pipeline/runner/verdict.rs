@@ -18,6 +18,11 @@ pub struct Evidence {
     /// By stage: least-squares slope of lag (seconds of age each second) and the half width of its 99 % interval.
     pub lag_slopes: Vec<(String, f64, f64)>,
     pub broker_died: Option<String>,
+    /// The broker did not answer at the end of the run.
+    pub broker_silent: Option<String>,
+    pub storage_full: Option<String>,
+    /// A source is unpaced: a frame is due when it is offered, and lateness says nothing.
+    pub closed_loop: bool,
     /// Consuming stages that died and did not come back: (role, why).
     pub consumers_died: Vec<(String, String)>,
     pub inference_failed: u64,
@@ -64,6 +69,23 @@ fn check(
         limit: limit.into(),
         observed: observed.into(),
         status: Some(broken.unwrap_or(Status::Pass)),
+    }
+}
+
+impl Evidence {
+    /// The system under test ended or held up the run, so that too few samples are its doing and not the generator's.
+    fn cut_by_system(&self) -> bool {
+        let held_up = self.audit.as_ref().is_some_and(|audit| audit.in_flight > 0);
+        let dead = self.broker_died.is_some() || self.broker_silent.is_some() || !self.consumers_died.is_empty();
+        held_up || dead || self.storage_full.is_some()
+    }
+
+    /// A check that needs samples: INVALID without them, unless the system under test is why.
+    fn too_few(&self, id: &str, stage: Option<&str>, limit: &str, observed: &str) -> Check {
+        if self.cut_by_system() {
+            return Check { stage: stage.map(str::to_owned), ..unknown(id, limit, observed) };
+        }
+        check(id, stage, limit, observed, Some(Status::Invalid))
     }
 }
 
@@ -168,16 +190,17 @@ fn frame_checks(evidence: &Evidence, audit: &AuditCounts, checks: &mut Vec<Check
     let left = audit.in_flight + evidence.unfinished;
     let seen = format!("{} in flight, {} unfinished", n(audit.in_flight), n(evidence.unfinished));
     checks.push(check("not-drained", None, "nothing left at the end of drain", seen, broken(left > 0, Status::Fail)));
-    let bad = evidence.late + evidence.dropped_main + audit.lost;
+    let late = if evidence.closed_loop { 0 } else { evidence.late };
+    let bad = late + evidence.dropped_main + audit.lost;
     let limit = format!("at most {:.2} % of frames due in main late, dropped or lost", evidence.budget * 100.0);
     if evidence.offered_main == 0 {
-        checks.push(check("budget", None, limit, "no frame was offered in main", Some(Status::Invalid)));
+        checks.push(evidence.too_few("budget", None, &limit, "no frame was offered in main"));
     } else {
         let share = bad as f64 / evidence.offered_main as f64;
         let seen = format!(
             "{:.3} %: {} late + {} dropped + {} lost of {}",
             share * 100.0,
-            n(evidence.late),
+            n(late),
             n(evidence.dropped_main),
             n(audit.lost),
             n(evidence.offered_main)
@@ -196,7 +219,7 @@ fn frame_checks(evidence: &Evidence, audit: &AuditCounts, checks: &mut Vec<Check
         let wish = format!("p99 age at most {}", ms(limit));
         checks.push(match evidence.p99_ns {
             Some(p99) => check("p99", None, wish, ms(p99), broken(p99 > limit, Status::Fail)),
-            None => check("p99", None, wish, "too few samples for a p99", Some(Status::Invalid)),
+            None => evidence.too_few("p99", None, &wish, "too few samples for a p99"),
         });
     }
 }
@@ -207,7 +230,7 @@ fn generator_checks(evidence: &Evidence, checks: &mut Vec<Check>) {
         let limit = format!("p99 self-lag at most one frame period, {}", ms(*frame_period_ns));
         checks.push(match p99_ns {
             Some(p99) => check("generator", Some(stage), limit, ms(*p99), broken(p99 > frame_period_ns, class)),
-            None => check("generator", Some(stage), limit, "too few samples for a p99", Some(Status::Invalid)),
+            None => evidence.too_few("generator", Some(stage), &limit, "too few samples for a p99"),
         });
     }
     let over = evidence.self_lag_over as f64 > evidence.offered_main as f64 * 0.001;
@@ -222,6 +245,12 @@ fn generator_checks(evidence: &Evidence, checks: &mut Vec<Check>) {
 fn error_checks(evidence: &Evidence, checks: &mut Vec<Check>) {
     if let Some(why) = &evidence.broker_died {
         checks.push(check("error", Some("broker"), "the broker lives", why, Some(Status::Fail)));
+    }
+    if let Some(why) = &evidence.broker_silent {
+        checks.push(check("error", Some("broker"), "the broker answers", why, Some(Status::Fail)));
+    }
+    if let Some(why) = &evidence.storage_full {
+        checks.push(check("error", Some("broker"), "storage stays above its floor", why, Some(Status::Fail)));
     }
     for (role, why) in &evidence.consumers_died {
         checks.push(check("error", Some(role), "no consuming stage dies", why, Some(Status::Fail)));
@@ -363,6 +392,9 @@ mod tests {
         assert_eq!(status(|e| e.late = 1), Pass);
         assert_eq!(status(|e| e.late = 2), Fail);
         assert_eq!(status(|e| e.offered_main = 0), Invalid);
+        assert_eq!(status(|e| (e.late, e.closed_loop) = (900, true)), Pass);
+        assert_eq!(status(|e| e.broker_silent = Some("no answer".into())), Fail);
+        assert_eq!(status(|e| e.storage_full = Some("full".into())), Fail);
         assert_eq!(status(|e| e.lag_slopes = vec![("s".into(), 0.01, 0.001)]), Fail);
         assert_eq!(status(|e| e.lag_slopes = vec![("s".into(), 0.01, 0.02)]), Pass);
         assert_eq!(status(|e| e.lag_slopes = vec![("s".into(), 0.008, 0.001)]), Pass);
@@ -400,6 +432,16 @@ mod tests {
         let verdict = judge(&evidence);
         assert_eq!(verdict.status, Status::Invalid);
         assert!(verdict.reasons[0].starts_with("INVALID") && verdict.reasons[1].starts_with("FAIL"), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_death_of_the_system_under_test_excuses_missing_samples() {
+        let mut evidence = good();
+        evidence.self_lags[0].p99_ns = None;
+        evidence.offered_main = 0;
+        assert_eq!(judge(&evidence).status, Status::Invalid);
+        evidence.broker_died = Some("killed".into());
+        assert_eq!(judge(&evidence).status, Status::Fail);
     }
 
     #[test]

@@ -49,6 +49,9 @@ fn read(path: &Path) -> Result<String, String> {
     if metadata.len() > yaml::MAX_BYTES as u64 {
         return Err(format!("is {} bytes long: a scenario has at most {}", metadata.len(), yaml::MAX_BYTES));
     }
+    if !metadata.is_file() {
+        return Err("is no regular file: a device or pipe may never end".into());
+    }
     let bytes = fs::read(path).map_err(|error| format!("cannot read the scenario: {error}"))?;
     String::from_utf8(bytes).map_err(|error| {
         let line =

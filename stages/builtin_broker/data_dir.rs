@@ -35,6 +35,7 @@ impl DataDir {
     pub fn open(path: &Path, nodes: u16) -> Result<DataDir, BrokerError> {
         fs::create_dir_all(path).map_err(BrokerError::directory(path, "create"))?;
         let path = fs::canonicalize(path).map_err(BrokerError::directory(path, "resolve"))?;
+        refuse_foreign(&path)?;
         let lock = File::create(path.join("lock")).map_err(BrokerError::directory(&path, "write to"))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(BrokerError::Locked { path }),
@@ -66,6 +67,18 @@ impl DataDir {
     }
 }
 
+/// A folder with other contents is somebody else's: segments among them could not be told apart, nor removed safely.
+fn refuse_foreign(path: &Path) -> Result<(), BrokerError> {
+    let own = ["identity.json", "lock", "lost+found"];
+    let entries = fs::read_dir(path).map_err(BrokerError::directory(path, "read"))?;
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    if path.join("identity.json").exists() || names.all(|name| own.iter().any(|own| name == *own)) {
+        return Ok(());
+    }
+    let problem = "holds other files and no broker's identity: name an empty folder".to_owned();
+    Err(BrokerError::Damaged { path: path.to_owned(), problem })
+}
+
 /// The replica directory of a node.
 pub(crate) fn node_dir(data_dir: &Path, node: u16) -> PathBuf {
     data_dir.join(format!("broker-{node}"))
@@ -84,6 +97,15 @@ mod tests {
         drop(first);
         assert_eq!(DataDir::open(dir.path(), 3).unwrap().cluster_id, cluster_id);
         assert!(matches!(DataDir::open(dir.path(), 2), Err(BrokerError::Nodes { found: 3, wanted: 2 })));
+    }
+
+    #[test]
+    fn a_folder_of_other_files_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("precious"), "x").unwrap();
+        let text = DataDir::open(dir.path(), 1).unwrap_err().to_string();
+        assert!(text.contains("other files"), "{text}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

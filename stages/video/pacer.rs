@@ -13,6 +13,7 @@ use std::time::Duration;
 use contract::flow::Output;
 use contract::latency::Step;
 use contract::pace::Schedule;
+use contract::recorder::FrameRef;
 use contract::{Counter, Cx, Encoding, Frame, Offer, Origin, Rational, StageError};
 
 use crate::feed::{Cached, Feed, Fetch, Item, Wake};
@@ -289,6 +290,10 @@ impl<'a> Pacer<'a> {
     /// Offer a frame, first or again; true unless there was no room.
     fn offer(&mut self, index: usize, frame: Frame, offered_ns: i64, again: bool) -> bool {
         let (due_ns, origin) = (frame.due_ns, frame.origin);
+        if !again {
+            // Of every frame, whatever becomes of it: a full queue must not hide the generator's own lateness.
+            self.cx.recorder.step(Step::SelfLag, due_ns, origin.self_lag_ns);
+        }
         let taken_ns = match self.output.try_offer(frame, offered_ns) {
             Offer::Full(frame) => {
                 self.streams[index].waiting = Some((frame, offered_ns));
@@ -298,7 +303,6 @@ impl<'a> Pacer<'a> {
             Offer::Accepted { at_ns } => {
                 let recorder = &self.cx.recorder;
                 recorder.step(Step::Blocked, due_ns, origin.blocked_ns);
-                recorder.step(Step::SelfLag, due_ns, origin.self_lag_ns);
                 recorder.step(Step::Enqueue, due_ns, at_ns - offered_ns);
                 at_ns
             }
@@ -340,8 +344,25 @@ impl<'a> Pacer<'a> {
         if self.unpaced || end_ns == i64::MAX || self.cx.shutdown.is_aborting() {
             return;
         }
-        let missing: u64 = self.streams.iter().map(|stream| stream.missing(end_ns)).sum();
-        self.cx.recorder.add(Counter::Scheduled, missing);
+        for stream in &self.streams {
+            let missing = stream.missing(end_ns);
+            self.cx.recorder.add(Counter::Scheduled, missing);
+            // Behind a blocked frame the generator waits for the broker: what was due is offered and in flight. Behind a slow
+            // decoder it is the generator's own failing and stays unoffered.
+            if stream.waiting.is_some() {
+                self.offer_in_the_books(stream, missing, end_ns);
+            }
+        }
+    }
+
+    fn offer_in_the_books(&self, stream: &Stream, missing: u64, end_ns: i64) {
+        let number = stream.plan.stream;
+        for k in 1..=missing {
+            let seq = stream.seq + k;
+            let due_ns = (stream.last_due_ns + k as i64 * stream.plan.period_ns).min(end_ns - 1);
+            let of = FrameRef { topic: self.output.topic_of(number), stream: number, seq, due_ns, bytes: 0 };
+            self.cx.recorder.offered(of, 0);
+        }
     }
 
     /// Wait until everything accepted has a delivery report, at most until late work is given up.

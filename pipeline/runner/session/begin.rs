@@ -45,8 +45,13 @@ impl Run {
         paths.extend(self.options.scenario.observe.iter().map(|observe| observe.path.clone()));
         for path in &paths {
             if self.data_dir().as_ref() == Some(path) {
-                std::fs::create_dir_all(path)
-                    .map_err(|error| StageError::storage(path.display().to_string(), error.to_string()))?;
+                let failed = |error: io::Error| StageError::storage(path.display().to_string(), error.to_string());
+                if let Some(parent) = path.parent() {
+                    std::fs::create_dir_all(parent).map_err(failed)?;
+                }
+                // Must be new: what this run did not make it must not remove.
+                std::fs::create_dir(path).map_err(failed)?;
+                self.data_made = true;
             }
             self.storage.push(self.services.probe.storage_facts(path));
             self.watch.watch_path(path);
