@@ -187,7 +187,7 @@ mod tests {
         expect(
             "policy: deadline",
             "policy: dedline",
-            "f.yaml:13:24: stage `cameras` (decode): `publish.policy` must be one of `drop-new`, `drop-old`, `block`, \
+            "f.yaml:13:24: stage `cameras` (decode): `publish.policy` must be one of `block`, `drop-new`, `drop-old`, \
              `deadline`, not the text `dedline`; did you mean `deadline`?",
         );
         expect(
