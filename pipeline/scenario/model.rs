@@ -84,7 +84,7 @@ pub struct BrokerConfig {
     pub bootstrap_servers: Option<String>,
     /// Virtual nodes of the built-in broker. Default 1.
     pub nodes: u16,
-    /// Data directory of the built-in broker. Default `<run folder>/broker`.
+    /// Folder in which the built-in broker gets a folder of its own for its data, removed at the end. Default: the run folder.
     pub data_dir: Option<PathBuf>,
     /// Most bytes the run may put on disk, replicas included. Default 20 GiB.
     pub disk_budget: ByteSize,
