@@ -165,6 +165,7 @@ fn a_restarted_broker_goes_on_and_loses_nothing_acknowledged() {
         assert_eq!(audit[word], 0, "{word}: {audit}");
     }
     assert_eq!(summary["broker"]["died"], false, "{}", said(&output));
+    assert!(!broken(&summary, "error"), "{}", summary["verdict"]);
     let warned =
         summary["warnings"].as_array().unwrap().iter().any(|w| w.as_str().unwrap().contains("started again: 1 of 3"));
     assert!(warned, "{}", summary["warnings"]);

@@ -28,6 +28,8 @@ pub struct AgentOptions {
     pub scenario: Scenario,
     pub scenario_sha256: String,
     pub stage_id: String,
+    /// Number its launcher gave this process.
+    pub instance: Option<u32>,
     /// Ledger and log live here.
     pub work_dir: PathBuf,
     pub registry: Registry,

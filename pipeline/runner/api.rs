@@ -28,6 +28,9 @@ pub struct Registration {
     pub api: u32,
     pub version: String,
     pub scenario_sha256: String,
+    /// Number its launcher gave it, if any; the runner may give another.
+    #[serde(default)]
+    pub instance: Option<u32>,
     pub pid: u32,
     pub host: HostId,
 }

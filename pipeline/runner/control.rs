@@ -28,8 +28,8 @@ pub struct Control {
 
 #[derive(Default)]
 struct Inner {
-    /// By stage id, in order of registration: the position is the index.
-    registered: BTreeMap<String, Vec<Registration>>,
+    /// By stage id and index.
+    registered: BTreeMap<String, BTreeMap<u32, Registration>>,
     deltas: BTreeMap<(String, u32), Delta>,
 }
 
@@ -64,26 +64,24 @@ impl Control {
         }
         let mut inner = self.lock();
         let slots = inner.registered.entry(new.stage_id.clone()).or_default();
-        let index = match slots.iter().position(|known| known.instance_uuid == new.instance_uuid) {
-            Some(index) => index,
-            None if slots.len() >= stage.of as usize => {
-                return Err(format!("stage `{}` already has its {} instances", new.stage_id, stage.of));
-            }
-            None => {
-                slots.push(new);
-                slots.len() - 1
-            }
+        let known = slots.iter().find(|(_, known)| known.instance_uuid == new.instance_uuid).map(|(index, _)| *index);
+        // The number a launcher gave its process, so that names of processes, folders and logs agree; else the first free.
+        let wished = new.instance.filter(|wish| *wish < stage.of && !slots.contains_key(wish));
+        let free = wished.or_else(|| (0..stage.of).find(|index| !slots.contains_key(index)));
+        let Some(index) = known.or(free) else {
+            return Err(format!("stage `{}` already has its {} instances", new.stage_id, stage.of));
         };
+        slots.entry(index).or_insert(new);
         drop(inner);
         self.changed.notify_waiters();
-        Ok(Registered { run_id: self.run_id, index: index as u32, of: stage.of })
+        Ok(Registered { run_id: self.run_id, index, of: stage.of })
     }
 
     /// Instances not registered yet, such as `classify (1 of 2)`.
     pub fn missing(&self) -> Vec<String> {
         let inner = self.lock();
         let missing = |expected: &Expected| {
-            let have = inner.registered.get(&expected.stage_id).map_or(0, Vec::len) as u32;
+            let have = inner.registered.get(&expected.stage_id).map_or(0, BTreeMap::len) as u32;
             (have < expected.of).then(|| format!("{} ({} of {})", expected.stage_id, expected.of - have, expected.of))
         };
         self.expected.iter().filter_map(missing).collect()
@@ -95,7 +93,7 @@ impl Control {
         let of_stage = |expected: &Expected| {
             let slots = inner.registered.get(&expected.stage_id).cloned().unwrap_or_default();
             let expected = expected.clone();
-            slots.into_iter().enumerate().map(move |(index, slot)| (expected.clone(), index as u32, slot))
+            slots.into_iter().map(move |(index, slot)| (expected.clone(), index, slot))
         };
         self.expected.iter().flat_map(of_stage).collect()
     }
@@ -136,6 +134,7 @@ mod tests {
             api: API,
             version: "1.0".into(),
             scenario_sha256: "sha".into(),
+            instance: None,
             pid: 1,
             host: Default::default(),
         }
@@ -150,6 +149,16 @@ mod tests {
         assert_eq!(control.register(registration("x")).map(|r| (r.index, r.of)), Ok((0, 2)));
         assert!(control.missing().is_empty());
         assert!(control.register(registration("z")).unwrap_err().contains("already has its 2 instances"));
+    }
+
+    #[test]
+    fn a_launched_instance_gets_the_number_it_was_launched_with() {
+        let control = control();
+        let wish = |uuid, instance| Registration { instance: Some(instance), ..registration(uuid) };
+        assert_eq!(control.register(wish("x", 1)).map(|r| r.index), Ok(1));
+        // Taken and impossible numbers fall back to a free one.
+        assert_eq!(control.register(wish("y", 1)).map(|r| r.index), Ok(0));
+        assert!(control.register(wish("z", 7)).is_err());
     }
 
     #[test]

@@ -93,6 +93,7 @@ async fn register(agent: &Agent, runner: &str, address: SocketAddr) -> Result<Re
         api: API,
         version: agent.options.version.clone(),
         scenario_sha256: agent.options.scenario_sha256.clone(),
+        instance: agent.options.instance,
         pid: std::process::id(),
         host: agent.options.host.clone(),
     };

@@ -33,7 +33,7 @@ enum Verb {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 }
 
 /// Run one stage of a scenario, as `reelbench run` and containers do
@@ -47,9 +47,9 @@ struct RunArgs {
     /// Stage id
     #[arg(long)]
     id: String,
-    /// Number of this instance, for its folder and log alone: the runner assigns the share of work
-    #[arg(long, default_value_t = 0)]
-    instance: u32,
+    /// Number of this instance, which the runner keeps when it is free; without it the runner gives one
+    #[arg(long)]
+    instance: Option<u32>,
     /// Runner to register with, `http://host:port`; without one the stage starts when ready
     #[arg(long, value_name = "URL")]
     runner: Option<String>,
@@ -69,7 +69,7 @@ struct RunArgs {
 pub fn run(args: StageArgs) -> Result<ExitCode> {
     match args.verb {
         Verb::List { format } => list(format),
-        Verb::Run(args) => run_stage(args),
+        Verb::Run(args) => run_stage(*args),
     }
 }
 
@@ -97,12 +97,13 @@ fn run_stage(args: RunArgs) -> Result<ExitCode> {
         Err(problems) => return refused(&problems, Format::Text),
     };
     let loaded = loaded.with_auditors();
-    let own_dir = PathBuf::from("results/stages").join(format!("{}-{}", args.id, args.instance));
+    let own_dir = PathBuf::from("results/stages").join(format!("{}-{}", args.id, args.instance.unwrap_or(0)));
     let facts = disk::DiskProbe::default().host_facts();
     let options = AgentOptions {
         scenario_sha256: loaded.sha256,
         scenario: loaded.scenario,
         stage_id: args.id,
+        instance: args.instance,
         work_dir: args.work_dir.unwrap_or(own_dir),
         registry: REGISTRY,
         adapters: Arc::new(KafkaAdapters),

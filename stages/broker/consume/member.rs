@@ -88,7 +88,7 @@ impl Books {
         }
     }
 
-    /// Counts the outcome of a commit. One that fell into a rebalance is repeated later and is no error.
+    /// Counts the outcome of a commit. One that will be repeated is no error.
     fn commit_outcome(&self, result: &KafkaResult<()>, list: &TopicPartitionList) {
         let refused = list.elements().iter().find_map(|element| element.error().err());
         let code = match (result, refused) {
@@ -103,8 +103,9 @@ impl Books {
         self.note_committed(list);
         match code {
             Some(RDKafkaErrorCode::NoOffset) => {}
-            Some(RDKafkaErrorCode::RebalanceInProgress) => {
-                tracing::debug!(topic = %self.topic.name, "commit fell into a rebalance; it is repeated");
+            Some(code) if is_repeated(code) => {
+                tracing::debug!(topic = %self.topic.name, %code, "the commit is repeated");
+                self.recorder.because(Counter::CommitErrors, &format!("repeated, not an error: {code}"));
             }
             Some(code) => self.commit_error(&code.to_string()),
             None => self.commit_error("unknown"),
@@ -121,6 +122,21 @@ impl Books {
             self.recorder.position(self.topic.index, number, position);
         }
     }
+}
+
+/// The group moved on, or nobody answered: the member joins again and commits the same offsets or later ones. What the group
+/// reads twice until then is counted as redelivered.
+fn is_repeated(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::RebalanceInProgress
+            | RDKafkaErrorCode::IllegalGeneration
+            | RDKafkaErrorCode::UnknownMemberId
+            | RDKafkaErrorCode::BrokerTransportFailure
+            | RDKafkaErrorCode::AllBrokersDown
+            | RDKafkaErrorCode::OperationTimedOut
+            | RDKafkaErrorCode::RequestTimedOut
+    )
 }
 
 /// Completes receipts from any thread.
