@@ -12,7 +12,7 @@ use contract::phases::Phase;
 use contract::recorder::{Counter, DropCount, Outcome};
 use contract::stage::Ports;
 use contract::summary::{
-    Audit, BrokerFacts, HostEntry, InferenceIdentity, InstanceFacts, SCHEMA_VERSION, ScenarioFacts, StageFacts, Status,
+    Audit, BrokerFacts, HostEntry, InferenceIdentity, InstanceFacts, SCHEMA_VERSION, ScenarioFacts, StageFacts,
     Summary, TopicAudit,
 };
 use scenario::model::{DecodeRole, StageConfig};
@@ -38,10 +38,6 @@ pub async fn settle(run: Run) -> io::Result<Summary> {
     let latency = Latency::gather(&run);
     let inference = inference(&run, &books);
     let evidence = evidence(&run, audit.as_ref(), &latency, &inference);
-    let mut verdict = judge(&evidence);
-    if run.interrupted() && verdict.status == Status::Pass {
-        verdict.status = Status::Invalid;
-    }
     let summary = Summary {
         schema_version: SCHEMA_VERSION,
         run_id: run.control.run_id.to_string(),
@@ -55,7 +51,7 @@ pub async fn settle(run: Run) -> io::Result<Summary> {
         }],
         started: rfc3339(run.started_ns),
         interrupted: run.interrupted(),
-        verdict,
+        verdict: judge(&evidence),
         audit,
         inference,
         broker: Some(broker_facts(&run)),
@@ -326,7 +322,6 @@ fn evidence(
         data_dir_ram: run.data_dir().is_some() && run.storage.first().is_some_and(|facts| facts.ram),
         device_and_log_bytes: device_and_log_bytes(run),
         others_died: died(&|instance| !is_consumer(run, instance)),
-        not_ready: Vec::new(),
         steal: run.watch.steal(),
         max_steal: scenario.verdict.max_steal,
         interrupted: run.interrupted(),

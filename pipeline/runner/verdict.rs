@@ -38,7 +38,6 @@ pub struct Evidence {
     pub device_and_log_bytes: Option<(u64, u64)>,
     /// Generators, exporters or the runner that died: (role, why).
     pub others_died: Vec<(String, String)>,
-    pub not_ready: Vec<String>,
     pub steal: Option<f64>,
     pub max_steal: f64,
     pub interrupted: bool,
@@ -280,10 +279,6 @@ fn host_checks(evidence: &Evidence, checks: &mut Vec<Check>) {
     for (role, why) in &evidence.others_died {
         checks.push(check("environment", Some(role), "no generator dies", why, Some(Status::Invalid)));
     }
-    if !evidence.not_ready.is_empty() {
-        let seen = format!("missing: {}", evidence.not_ready.join(", "));
-        checks.push(check("environment", None, "every stage ready by the deadline", seen, Some(Status::Invalid)));
-    }
     let limit = format!("CPU steal at most {:.0} %", evidence.max_steal * 100.0);
     checks.push(match evidence.steal {
         Some(steal) => {
@@ -412,7 +407,6 @@ mod tests {
         assert_eq!(status(|e| e.device_and_log_bytes = Some((79, 100))), Invalid);
         assert_eq!(status(|e| e.device_and_log_bytes = None), Pass);
         assert_eq!(status(|e| e.others_died = vec![("g".into(), "killed".into())]), Invalid);
-        assert_eq!(status(|e| e.not_ready = vec!["g".into()]), Invalid);
         assert_eq!(status(|e| e.steal = Some(0.06)), Invalid);
         assert_eq!(status(|e| e.interrupted = true), Invalid);
         assert_eq!(status(|e| (e.p99_limit_ns, e.p99_ns) = (Some(5), Some(6))), Fail);
